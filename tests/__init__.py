@@ -1,0 +1,3 @@
+from pathlib import Path
+
+FIGURES = Path(__file__).parent / "figures"
