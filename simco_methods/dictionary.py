@@ -42,7 +42,9 @@ class KeyQueue(nn.Module):
         super().__init__()
         for name, value in (("size", size), ("dim", dim)):
             if not isinstance(value, int) or value < 1:
-                raise ValueError(f"the queue's {name} must be a whole number above 0, got {value!r}")
+                raise ValueError(
+                    f"the queue's {name} must be a whole number above 0, got {value!r}"
+                )
         # Drawn as (D, K), the order in which solo-learn draws its queue: the same seed gives
         # the same first negatives there and here.
         keys = l2_normalize(torch.randn(dim, size, dtype=torch.float32).T.contiguous())

@@ -65,9 +65,7 @@ def test_gradient_is_scalar_times_vector():
     """Eq. 4: -dL/dq = (W / tau)(k_+ - sum_j p_j k_j), for Eq. 7 with W from its own dictionary."""
     query, key = unit(16, 8), unit(16, 8, seed=1)
     vector, scalar = unit(40, 8, seed=2), unit(7, 8, seed=3)
-    _, grad = gradients(
-        lambda q: decoupled_info_nce_loss(q, key, vector, scalar, 0.1, 0.7), query
-    )
+    _, grad = gradients(lambda q: decoupled_info_nce_loss(q, key, vector, scalar, 0.1, 0.7), query)
     hardness = anchor_hardness(query, key, scalar, 0.7).unsqueeze(1)
     pull = key - negative_penalty(query, key, vector, 0.1) @ vector
     torch.testing.assert_close(-grad * len(query), hardness / 0.1 * pull)
@@ -88,9 +86,7 @@ def test_eq9_with_equal_temperatures_is_info_nce(tau):
 
 def test_large_tau_beta_weighs_all_anchors_alike():
     query, key = tight_pairs(32, 16)
-    _, grad = gradients(
-        lambda q: dual_temperature_loss(q, key, tau_alpha=0.1, tau_beta=1e9), query
-    )
+    _, grad = gradients(lambda q: dual_temperature_loss(q, key, tau_alpha=0.1, tau_beta=1e9), query)
     share = relative_penalty(query, key, tau=1e9)
     torch.testing.assert_close(share, torch.full_like(share, 1 / 32), rtol=1e-8, atol=0)
     # W tends to (N - 1) / N for every anchor, whatever its similarities.
@@ -144,9 +140,9 @@ def test_gathered_shards_are_the_whole_batch():
 
 
 def test_gradcheck():
-    query, key, bank = (unit(*shape, seed=s).requires_grad_() for s, shape in enumerate(
-        [(6, 5), (6, 5), (9, 5)]
-    ))
+    query, key, bank = (
+        unit(*shape, seed=s).requires_grad_() for s, shape in enumerate([(6, 5), (6, 5), (9, 5)])
+    )
     assert torch.autograd.gradcheck(lambda *x: info_nce_loss(*x, tau=0.3), (query, key, bank))
     equal = {"tau_alpha": 0.3, "tau_beta": 0.3}
     for symmetric in (False, True):
@@ -157,7 +153,8 @@ def test_gradcheck():
     # With two temperatures the weight is a constant to autograd: frozen at the point, the plain
     # form's numerical gradient must be ours.
     _, grad = gradients(
-        lambda q: dual_temperature_loss(q, key.detach(), tau_alpha=0.3, tau_beta=0.9), query.detach()
+        lambda q: dual_temperature_loss(q, key.detach(), tau_alpha=0.3, tau_beta=0.9),
+        query.detach(),
     )
     frozen = (
         oracle.in_batch(oracle.weight, query, key, 0.9)
@@ -217,6 +214,7 @@ HARD = {
 def test_hard_inputs_stay_finite_and_right(name, tau):
     query, key = HARD[name]
     for options in ({"tau_beta": tau}, {"tau_beta": 1.0}, {"tau_beta": 1.0, "symmetric": True}):
+
         def function(q, k, options=options):
             return dual_temperature_loss(q, k, tau_alpha=tau, **options)
 

@@ -1,0 +1,238 @@
+"""From a config as written to the one that is trained: defaults, classes, crops, scaled rates."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from simco_methods.config.schema import check_config
+from simco_methods.data import DATASETS
+from simco_methods.data.images import class_folders, image_files
+from simco_methods.methods import METHODS
+
+_DEFAULTS = {
+    "seed": 5,
+    "output_dir": None,
+    "accelerator": "auto",
+    "devices": 1,
+    "strategy": "auto",
+    "num_nodes": 1,
+    "precision": "32-true",
+    "accumulate_grad_batches": 1,
+    "resume_from_checkpoint": None,
+    "debug_augmentations": False,
+    "sync_batchnorm": False,
+    "data.train_path": None,
+    "data.val_path": None,
+    "data.no_labels": False,
+    "data.format": "image_folder",
+    "data.fraction": -1,
+    "data.download": False,
+    "data.train_images_per_class": None,
+    "data.val_images_per_class": None,
+    "backbone.kwargs": {},
+    "optimizer.kwargs": {},
+    "optimizer.exclude_bias_n_norm_wd": False,
+    "knn_eval.enabled": True,
+    "knn_eval.k": 20,
+    "knn_eval.distance_func": "cosine",
+    "knn_eval.offline": True,
+    "performance.disable_channel_last": False,
+    "checkpoint.enabled": True,
+    "checkpoint.dir": None,
+    "checkpoint.frequency": 1,
+    "checkpoint.keep_prev": False,
+    "auto_resume.enabled": True,
+    "wandb.enabled": False,
+    "wandb.entity": None,
+    "wandb.project": "simco-methods",
+    "wandb.offline": False,
+}
+
+# What a run may change without becoming another run: where and with what it is computed and seen.
+_NOT_IDENTITY = (
+    "name",
+    "output_dir",
+    "accelerator",
+    "auto_resume",
+    "checkpoint",
+    "resume_from_checkpoint",
+    "debug_augmentations",
+    "wandb",
+    "data.num_workers",
+    "data.download",
+    "log_every_n_steps",
+    "enable_progress_bar",
+    "enable_model_summary",
+    "num_sanity_val_steps",
+)
+
+
+def complete(cfg: DictConfig) -> DictConfig:
+    """Checks a config and fills in the runner's defaults; the config that a run is known by.
+
+    Raises:
+        ValueError: see :func:`~simco_methods.config.schema.check_config`; an unknown method.
+    """
+    cfg = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
+    check_config(cfg)
+    if cfg.method not in METHODS:
+        raise ValueError(f"method={cfg.method!r} is none of {', '.join(METHODS)}")
+    cfg.pop("hydra", None)
+    for key, value in _DEFAULTS.items():
+        if OmegaConf.select(cfg, key) is None:
+            OmegaConf.update(cfg, key, value, force_add=True)
+    on_cpu = runs_on_cpu(cfg)
+    cfg.devices = spell_devices(cfg.devices, on_cpu)
+    cfg.precision = spell_precision(cfg.precision, on_cpu)
+    cfg = METHODS[cfg.method].add_and_assert_specific_cfg(cfg)
+    return cfg
+
+
+def runs_on_cpu(cfg: DictConfig) -> bool:
+    """Whether ``accelerator`` means the CPU on this machine."""
+    if cfg.accelerator != "auto":
+        return cfg.accelerator == "cpu"
+    return not (torch.cuda.is_available() or torch.backends.mps.is_available())
+
+
+def spell_devices(devices: Any, on_cpu: bool) -> Any:
+    """Lightning's spelling: on a CPU a number of processes, else as written.
+
+    ``"1"``, ``1``, ``[0]`` and ``"0,"`` all mean one device; ``auto``, ``-1`` and ``"-1"`` all that
+    are there, on a CPU one process.
+
+    Raises:
+        ValueError: none of these.
+    """
+    plain = OmegaConf.to_container(devices) if OmegaConf.is_config(devices) else devices
+    if isinstance(plain, str):
+        plain = plain.strip()
+        if plain.lstrip("-").isdigit():
+            plain = int(plain)
+        elif "," in plain and all(part.strip().isdigit() for part in plain.split(",") if part):
+            plain = [int(part) for part in plain.split(",") if part.strip()]
+    whole = isinstance(plain, int) and not isinstance(plain, bool) and (plain > 0 or plain == -1)
+    several = isinstance(plain, list) and plain and all(isinstance(i, int) for i in plain)
+    if not (whole or several or plain == "auto"):
+        raise ValueError(
+            f"devices={devices!r}: must be a number above 0, a list of device numbers, "
+            "text of either, -1 or auto"
+        )
+    if on_cpu:
+        return len(plain) if several else 1 if plain in ("auto", -1) else plain
+    return plain
+
+
+_PRECISIONS = {
+    "16": "16-mixed",
+    "16-mixed": "16-mixed",
+    "bf16": "bf16-mixed",
+    "bf16-mixed": "bf16-mixed",
+    "32": "32-true",
+    "32-true": "32-true",
+    "64": "64-true",
+    "64-true": "64-true",
+    "16-true": "16-true",
+    "bf16-true": "bf16-true",
+}
+
+
+def spell_precision(precision: Any, on_cpu: bool) -> str:
+    """Lightning's long spelling. float16 is not for a CPU: there 16-mixed trains in 32-true.
+
+    Raises:
+        ValueError: an unknown precision.
+    """
+    spelt = _PRECISIONS.get(str(precision))
+    if spelt is None:
+        raise ValueError(f"precision={precision!r}: must be one of {', '.join(_PRECISIONS)}")
+    if on_cpu and spelt.startswith("16"):
+        print(f"precision {spelt} is for a GPU; on this CPU the run trains in 32-true", flush=True)
+        return "32-true"
+    return spelt
+
+
+def fingerprint(cfg: DictConfig) -> str:
+    """8 hex digits of everything in a completed config that makes one run another."""
+    return hashlib.sha256(json.dumps(identity(cfg), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def identity(cfg: DictConfig) -> dict[str, Any]:
+    """The part of a completed config that :func:`fingerprint` covers, as dotted keys."""
+    flat = flatten(OmegaConf.to_container(cfg))
+    return {
+        key: value
+        for key, value in flat.items()
+        if not any(key == name or key.startswith(f"{name}.") for name in _NOT_IDENTITY)
+    }
+
+
+def flatten(node: Any, path: str = "") -> dict[str, Any]:
+    """Nested mappings and lists to ``{"a.b.0": value}``."""
+    if isinstance(node, dict | list) and node:
+        pairs = node.items() if isinstance(node, dict) else enumerate(node)
+        return {
+            key: value
+            for name, child in pairs
+            for key, value in flatten(child, f"{path}.{name}" if path else str(name)).items()
+        }
+    return {path: node}
+
+
+def parse(cfg: DictConfig, world_size: int) -> DictConfig:
+    """Adds what solo-learn's parsing adds: ``num_classes``, the crops, rates scaled to the batch.
+
+    The learning rates are for 256 images and are scaled by batch_size * processes / 256, whatever
+    the spelling of ``devices``.
+
+    Args:
+        cfg: a completed config; not changed.
+        world_size: processes on all nodes.
+
+    Returns:
+        The config to build the model from.
+
+    Raises:
+        ValueError: small crops, or other than two views: the methods here contrast two.
+    """
+    cfg = cfg.copy()
+    info = DATASETS[cfg.data.dataset]
+    if info.num_classes is None:
+        labelled = not cfg.data.no_labels
+        cfg.data.num_classes = len(labelled_folders(cfg.data.train_path)) if labelled else 0
+        if labelled and cfg.data.num_classes == 0:
+            print(
+                f"{cfg.data.train_path} has no class folders: training without labels, so without "
+                "online accuracy (data.no_labels=true says so too)",
+                flush=True,
+            )
+            cfg.data.no_labels = True
+        cfg.data.num_classes = max(1, cfg.data.num_classes)
+    else:
+        cfg.data.num_classes = info.num_classes
+    sizes = {view.crop_size for view in cfg.augmentations}
+    views = sum(view.num_crops for view in cfg.augmentations)
+    if len(sizes) > 1 or views != 2:
+        raise ValueError(
+            f"augmentations give {views} views of {sorted(sizes)} pixels; {cfg.method} needs two "
+            "views of one size (multi-crop is not supported)"
+        )
+    cfg.data.num_large_crops, cfg.data.num_small_crops = views, 0
+    scale = cfg.optimizer.batch_size * world_size / 256
+    cfg.optimizer.lr *= scale
+    cfg.optimizer.classifier_lr *= scale
+    return cfg
+
+
+def labelled_folders(path: str) -> list[str]:
+    """Names of the subfolders of ``path`` that hold images."""
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise FileNotFoundError(f"data.train_path={path}: there is no such folder")
+    return [name for name in class_folders(root) if next(image_files(root / name), None)]

@@ -1,0 +1,14 @@
+"""Data sets, augmentations and loaders."""
+
+from simco_methods.data.datasets import DATASETS, has_validation, load_images
+from simco_methods.data.images import ImageSet, folder_images
+from simco_methods.data.loaders import PretrainData
+
+__all__ = [
+    "DATASETS",
+    "ImageSet",
+    "PretrainData",
+    "folder_images",
+    "has_validation",
+    "load_images",
+]

@@ -1,0 +1,49 @@
+"""solo-learn's backbone names, from torchvision and timm, with the same state-dict names.
+
+The poolformers are the exception: timm rewrote the model, so its checkpoints do not move between
+hosts. ``wide_resnet28w2`` and ``wide_resnet28w8`` are in neither library and need solo-learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import timm
+import torchvision
+from torch import nn
+
+
+def _torchvision(name: str, method: str | None = None, **kwargs) -> nn.Module:
+    return getattr(torchvision.models, name)(**kwargs)
+
+
+def _timm(name: str, method: str | None = None, **kwargs) -> nn.Module:
+    return timm.create_model(name, num_classes=0, **kwargs)
+
+
+_TIMM_NAMES = {
+    "vit_tiny": "vit_tiny_patch16_224",
+    "vit_small": "vit_small_patch16_224",
+    "vit_base": "vit_base_patch16_224",
+    "vit_large": "vit_large_patch16_224",
+    "swin_tiny": "swin_tiny_patch4_window7_224",
+    "swin_small": "swin_small_patch4_window7_224",
+    "swin_base": "swin_base_patch4_window7_224",
+    "swin_large": "swin_large_patch4_window7_224",
+    "convnext_tiny": "convnext_tiny",
+    "convnext_small": "convnext_small",
+    "convnext_base": "convnext_base",
+    "convnext_large": "convnext_large",
+    "poolformer_s12": "poolformer_s12",
+    "poolformer_s24": "poolformer_s24",
+    "poolformer_s36": "poolformer_s36",
+    "poolformer_m36": "poolformer_m36",
+    "poolformer_m48": "poolformer_m48",
+}
+
+# name -> constructor(method, **kwargs)
+BACKBONES: dict[str, Callable[..., nn.Module]] = {
+    **{name: partial(_torchvision, name) for name in ("resnet18", "resnet50")},
+    **{name: partial(_timm, timm_name) for name, timm_name in _TIMM_NAMES.items()},
+}

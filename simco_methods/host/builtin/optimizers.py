@@ -1,0 +1,54 @@
+"""Optimisers by solo-learn's names, and parameter groups without weight decay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from timm.optim import Lars
+from torch.optim import Optimizer
+
+
+def lars(params, lr, weight_decay, eta=1e-3, clip_lr=False, exclude_bias_n_norm=False, **kwargs):
+    """timm's LARS under solo-learn's argument names."""
+    if exclude_bias_n_norm:
+        # timm's LARS leaves groups without weight decay unadapted.
+        params = without_decay_on_vectors(params)
+    return Lars(
+        params, lr=lr, weight_decay=weight_decay, trust_coeff=eta, trust_clip=clip_lr, **kwargs
+    )
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": torch.optim.SGD,
+    "lars": lars,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+
+
+def without_decay_on_vectors(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Splits each group in two: matrices as they were, tensors of one dimension or less at decay 0.
+
+    Args:
+        groups: parameter groups; every other setting (name, lr) is kept by both halves.
+
+    Returns:
+        The groups that have parameters.
+    """
+    split = []
+    for group in groups:
+        params = list(group["params"])
+        name = group.get("name")
+        halves = [
+            {**group, "params": [p for p in params if p.ndim > 1]},
+            {
+                **group,
+                **({"name": f"{name}_no_decay"} if name else {}),
+                "params": [p for p in params if p.ndim <= 1],
+                "weight_decay": 0,
+            },
+        ]
+        split += [half for half in halves if half["params"]]
+    return split

@@ -1,0 +1,77 @@
+"""Linear warm-up and cosine decay, in closed form: a step's rate depends on the step alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+
+def warmup_cosine(
+    base_lr: float,
+    step: int,
+    *,
+    warmup_steps: int,
+    total_steps: int,
+    warmup_start_lr: float = 0.0,
+    min_lr: float = 0.0,
+) -> float:
+    """The learning rate at ``step`` (from 0).
+
+    From ``warmup_start_lr`` at step 0 to ``base_lr`` at step ``warmup_steps - 1``, held for one
+    step, then half a cosine down to ``min_lr`` at ``total_steps``. Without warm-up every group
+    starts from ``warmup_start_lr``. All of it as solo-learn's scheduler does.
+    """
+    if step < warmup_steps:
+        if step == 0:
+            return warmup_start_lr
+        return warmup_start_lr + step * (base_lr - warmup_start_lr) / (warmup_steps - 1)
+    peak = base_lr if warmup_steps > 0 else warmup_start_lr
+    progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
+    return min_lr + (peak - min_lr) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2
+
+
+class WarmupCosineLR(LRScheduler):
+    """:func:`warmup_cosine` for every parameter group.
+
+    Args:
+        optimizer: whose groups' rates are the base rates.
+        warmup_steps: scheduler steps of warm-up.
+        total_steps: scheduler steps of the whole training.
+        warmup_start_lr: rate at step 0.
+        min_lr: rate at the end.
+        static_groups: indexes of groups that keep their base rate.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        warmup_steps: int,
+        total_steps: int,
+        warmup_start_lr: float = 0.0,
+        min_lr: float = 0.0,
+        static_groups: Collection[int] = (),
+    ):
+        self.warmup_steps = warmup_steps
+        self.total_steps = total_steps
+        self.warmup_start_lr = warmup_start_lr
+        self.min_lr = min_lr
+        self.static_groups = list(static_groups)
+        super().__init__(optimizer)
+
+    def get_lr(self) -> list[float]:
+        return [
+            base_lr
+            if group in self.static_groups
+            else warmup_cosine(
+                base_lr,
+                self.last_epoch,
+                warmup_steps=self.warmup_steps,
+                total_steps=self.total_steps,
+                warmup_start_lr=self.warmup_start_lr,
+                min_lr=self.min_lr,
+            )
+            for group, base_lr in enumerate(self.base_lrs)
+        ]

@@ -1,0 +1,41 @@
+"""The solo-learn host: its base classes, with the pack's steps in front of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from solo.methods.base import BaseMethod, BaseMomentumMethod
+
+from simco_methods.host.steps import MomentumSteps, ViewSteps
+
+__all__ = ["BaseMethod", "BaseMomentumMethod", "LeanMethod", "LeanMomentumMethod"]
+
+
+class _SoloSteps:
+    def __init__(self, cfg: DictConfig):
+        # solo-learn's online kNN cannot be built on torchmetrics 0.12 and later; ours takes its
+        # place, so its own is not asked for.
+        wanted = OmegaConf.select(cfg, "knn_eval.enabled", default=False)
+        if wanted:
+            cfg.knn_eval.enabled = False
+        super().__init__(cfg)
+        self.cfg.knn_eval.enabled = wanted
+        self.init_steps()
+
+    @property
+    def learnable_params(self) -> list[dict[str, Any]]:
+        groups = [{**group, "params": list(group["params"])} for group in super().learnable_params]
+        return [group for group in groups if group["params"]]
+
+
+class LeanMethod(_SoloSteps, ViewSteps, BaseMethod):
+    """solo-learn's ``BaseMethod`` with the pack's steps."""
+
+
+class LeanMomentumMethod(_SoloSteps, MomentumSteps, BaseMomentumMethod):
+    """solo-learn's ``BaseMomentumMethod`` with the pack's steps."""
+
+    def __init__(self, cfg: DictConfig):
+        super().__init__(cfg)
+        self.init_momentum_steps()

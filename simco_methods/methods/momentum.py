@@ -1,0 +1,76 @@
+"""What the methods with a momentum encoder share: projectors, keys and the two-sided step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from torch import Tensor, nn
+
+from simco_methods.host import LeanMomentumMethod
+from simco_methods.host.ema import initialize_momentum_params
+from simco_methods.losses import l2_normalize
+from simco_methods.methods.monitor import EmbeddingMonitor
+from simco_methods.methods.parts import projector
+
+
+class MomentumContrast(EmbeddingMonitor, LeanMomentumMethod):
+    """An encoder whose queries are contrasted with a momentum encoder's keys.
+
+    View 1 is the query, view 2 the key, one forward each: 4F a step. With
+    ``method_kwargs.symmetric`` each view is both, 8F, and the loss is the mean of the two sides.
+    A method says what it contrasts with in :meth:`contrast`.
+    """
+
+    def __init__(self, cfg: DictConfig):
+        super().__init__(cfg)
+        kwargs = self.cfg.method_kwargs
+        widths = (self.features_dim, kwargs.proj_hidden_dim, kwargs.proj_output_dim)
+        self.projector = projector(*widths)
+        self.momentum_projector = projector(*widths)
+        initialize_momentum_params(self.projector, self.momentum_projector)
+
+    @property
+    def learnable_params(self) -> list[dict[str, Any]]:
+        """Adds the projector."""
+        return super().learnable_params + [
+            {"name": "projector", "params": self.projector.parameters()}
+        ]
+
+    @property
+    def momentum_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Adds the projectors."""
+        return super().momentum_pairs + [(self.projector, self.momentum_projector)]
+
+    def forward(self, X: Tensor) -> dict[str, Tensor]:
+        """Adds ``z``, the L2-normalised embedding (N, proj_output_dim)."""
+        out = super().forward(X)
+        return {**out, "z": l2_normalize(self.projector(out["feats"]))}
+
+    @torch.no_grad()
+    def momentum_forward(self, X: Tensor) -> dict[str, Tensor]:
+        """Adds ``z``, the L2-normalised key (N, proj_output_dim)."""
+        out = super().momentum_forward(X)
+        return {**out, "z": l2_normalize(self.momentum_projector(out["feats"]))}
+
+    def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
+        """The loss of one side: 0 has view 1 as query and view 2 as key, 1 the reverse."""
+        raise NotImplementedError
+
+    def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
+        """The contrastive loss plus the probes'."""
+        queries, keys = ((0, 1), (1, 0)) if self.cfg.method_kwargs.symmetric else ((0,), (1,))
+        out = self.forward_views(batch, queries)
+        out.update(self.forward_momentum_views(batch, keys))
+        losses = [
+            self.contrast(query, key, side)
+            for side, (query, key) in enumerate(zip(out["z"], out["momentum_z"], strict=True))
+        ]
+        loss = sum(losses) / len(losses)
+        self.log_contrast(loss, out["z"][0], out["momentum_z"][0])
+        return loss + out["loss"] + out.get("momentum_loss", 0.0)
+
+    def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:
+        """Logs the loss and side 0's diagnostics."""
+        raise NotImplementedError

@@ -1,0 +1,69 @@
+"""Parts that several methods share, each written once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from torch import nn
+
+# What other implementations call our settings.
+_FOREIGN_NAMES = {
+    "temperature": "tau (MoCo v2) or tau_alpha",
+    "dt_m": "tau_beta = dt_m * tau_alpha",
+    "plus_version": "symmetric",
+    "momentum_queue": "queue_size",
+}
+
+
+def projector(features_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
+    """Two linear layers with a ReLU between, no batch norm, as in MoCo v2 and the paper."""
+    return nn.Sequential(
+        nn.Linear(features_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, output_dim)
+    )
+
+
+def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
+    """Completes and checks ``cfg.method_kwargs``.
+
+    Args:
+        cfg: the config; changed in place.
+        defaults: every setting that the method knows, with its default. Names beginning with
+            ``tau`` are temperatures, those ending in ``_dim`` or ``_size`` counts, booleans flags.
+
+    Returns:
+        ``cfg``.
+
+    Raises:
+        ValueError: a key that the method does not know, or a value out of range, by name.
+    """
+    given = OmegaConf.select(cfg, "method_kwargs") or {}
+    for key in given:
+        if key not in defaults:
+            raise ValueError(
+                f"method_kwargs.{key} is unknown to {cfg.method}; {_hint(key, defaults)}"
+            )
+    settings = {**defaults, **{k: v for k, v in given.items() if v is not None}}
+    for key, value in settings.items():
+        name = f"method_kwargs.{key}"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(defaults[key], bool):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} must be true or false, got {value!r}")
+        elif key.startswith("tau"):
+            if not (number and math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be a finite number above 0, got {value!r}")
+        elif not (isinstance(value, int) and number and value > 0):
+            raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
+    OmegaConf.update(cfg, "method_kwargs", settings, merge=False, force_add=True)
+    return cfg
+
+
+def _hint(key: str, known: Collection[str]) -> str:
+    near = get_close_matches(key, known, n=1)
+    meant = _FOREIGN_NAMES.get(key) or (near[0] if near else None)
+    listing = f"it knows {', '.join(known)}"
+    return f"did you mean {meant}? {listing}" if meant else listing

@@ -1,0 +1,57 @@
+"""SimMoCo: MoCo v2 without its dictionary."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig
+from torch import Tensor
+
+from simco_methods.distributed import gather_rows, own_rows, world_size
+from simco_methods.host import LeanMomentumMethod
+from simco_methods.losses import dual_temperature_loss
+from simco_methods.methods.momentum import MomentumContrast
+from simco_methods.methods.parts import method_settings
+
+
+class SimMoCo(MomentumContrast):
+    """SimMoCo (Zhang et al., CVPR 2022, https://arxiv.org/abs/2203.17248).
+
+    Keys from a momentum encoder, the rest of the batch, of all processes, as negatives, the
+    dual-temperature loss (Eq. 9). ``symmetric: true`` is SimMoCo v2+.
+
+    Config, ``method_kwargs``:
+        proj_hidden_dim, proj_output_dim: widths of the projector, 128 and 128.
+        tau_alpha: intra-anchor temperature, 0.1.
+        tau_beta: inter-anchor temperature, 1.0.
+        symmetric: each view is query and key, false.
+    """
+
+    @staticmethod
+    def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
+        cfg = LeanMomentumMethod.add_and_assert_specific_cfg(cfg)
+        return method_settings(
+            cfg,
+            {
+                "proj_hidden_dim": 128,
+                "proj_output_dim": 128,
+                "tau_alpha": 0.1,
+                "tau_beta": 1.0,
+                "symmetric": False,
+            },
+        )
+
+    def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
+        """Dual-temperature loss of the queries against the keys of the batch."""
+        kwargs = self.cfg.method_kwargs
+        gathered = {}
+        if world_size() > 1:
+            gathered = {"all_keys": gather_rows(key), "positive_index": own_rows(key)}
+        return dual_temperature_loss(
+            query, key, tau_alpha=kwargs.tau_alpha, tau_beta=kwargs.tau_beta, **gathered
+        )
+
+    def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:
+        self.log_contrastive(loss, query, key, None, self.cfg.method_kwargs.tau_beta)
+
+    def negatives_per_anchor(self, batch: int) -> int:
+        """Negatives of an anchor when all processes together train on ``batch`` images a step."""
+        return batch - 1

@@ -1,0 +1,47 @@
+"""Offline kNN accuracy: a bank of unaugmented training images, one encoder for both sides."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from simco_methods.data import PretrainData
+from simco_methods.host.knn import knn_accuracy
+
+
+@torch.no_grad()
+def extract_features(
+    backbone: nn.Module, loader: DataLoader, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Features (N, D) and labels (N,) of a loader of ``(images, labels)``, in its order."""
+    features, labels = [], []
+    for images, targets in loader:
+        features.append(backbone(images.to(device)).float().cpu())
+        labels.append(targets)
+    return torch.cat(features), torch.cat(labels)
+
+
+def offline_knn(
+    model: nn.Module, data: PretrainData, device: torch.device, k: int, distance: str
+) -> dict[str, float]:
+    """``knn_acc1`` and ``knn_acc5`` in percent of the model's backbone in eval mode.
+
+    The model is left on the device and in the mode that it was in.
+    """
+    backbone = model.backbone
+    was_training, was_on = backbone.training, next(backbone.parameters()).device
+    backbone.to(device).eval()
+    bank = extract_features(backbone, data.bank_dataloader(), device)
+    queries = extract_features(backbone, data.val_dataloader(), device)
+    backbone.to(was_on).train(was_training)
+    kept = queries[1] >= 0
+    acc1, acc5 = knn_accuracy(
+        *bank,
+        queries[0][kept],
+        queries[1][kept],
+        k=k,
+        distance=distance,
+        num_classes=model.num_classes,
+    )
+    return {"knn_acc1": acc1, "knn_acc5": acc5}

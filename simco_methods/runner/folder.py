@@ -1,0 +1,87 @@
+"""One folder a run: what is in it, whether it is finished, and whose it is."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from simco_methods.config import fingerprint, identity
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Files:
+        config.yaml: the completed config; ``simco-pretrain`` runs it again.
+        metrics.csv: one row an epoch.
+        curves.png: loss and accuracies.
+        summary.json: written when the run has finished, and only then.
+        checkpoints/last.ckpt: the newest state.
+
+    Args:
+        cfg: a completed config. Without ``output_dir`` the folder is
+            ``runs/<name>/<fingerprint>``, so that another configuration has another folder.
+
+    Raises:
+        ValueError: a folder that belongs to a run of another configuration.
+    """
+
+    def __init__(self, cfg: DictConfig):
+        self.cfg = cfg
+        self.fingerprint = fingerprint(cfg)
+        self.path = Path(cfg.output_dir or Path("runs") / cfg.name / self.fingerprint)
+        self.config = self.path / "config.yaml"
+        self.summary = self.path / "summary.json"
+        self.metrics = self.path / "metrics.csv"
+        self.curves = self.path / "curves.png"
+        checkpoints = Path(cfg.checkpoint.dir or self.path)
+        if cfg.checkpoint.dir:
+            checkpoints = checkpoints / f"{cfg.name}-{self.fingerprint}"
+        self.checkpoints = checkpoints / "checkpoints"
+        self.last_checkpoint = self.checkpoints / "last.ckpt"
+        self._check_owner()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self.summary.exists()
+
+    def _check_owner(self) -> None:
+        if not self.config.exists():
+            return
+        other = identity(OmegaConf.load(self.config))
+        own = identity(self.cfg)
+        differ = sorted(
+            key for key in {*own, *other} if own.get(key, "unset") != other.get(key, "unset")
+        )
+        if differ:
+            lines = [
+                f"  {k}: {other.get(k, 'unset')} there, {own.get(k, 'unset')} here" for k in differ
+            ]
+            raise ValueError(
+                f"{self.path} holds a run of another configuration:\n"
+                + "\n".join(lines)
+                + "\nLeave output_dir out, name another one, or remove that folder."
+            )
+
+    def create(self) -> None:
+        """Makes the folder and writes the config into it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_text(self.config, OmegaConf.to_yaml(self.cfg))
+
+
+def write_text(path: Path, content: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(content, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_text(path, json.dumps(content, indent=2) + "\n")

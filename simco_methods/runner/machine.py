@@ -1,0 +1,55 @@
+"""What a run was made on: hardware, versions, memory."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import sys
+
+import torch
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+
+def hardware() -> str:
+    """The GPUs, or the processor and the threads that torch uses on it."""
+    if torch.cuda.is_available():
+        count = torch.cuda.device_count()
+        return f"{count} x {torch.cuda.get_device_name(0)}"
+    return f"{_processor()}, {torch.get_num_threads()} threads"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            names = [
+                line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+            ]
+        return names[0]
+    except (OSError, IndexError):
+        return platform.processor() or platform.machine()
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages that results depend on."""
+    packages = ("simco-methods", "torch", "torchvision", "lightning", "timm", "solo-learn")
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def peak_memory_mib() -> float | None:
+    """Peak memory in MiB: of the GPU if there is one, else of this process; None if unknown."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    if resource is None:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,140 @@
+"""The run's memory: a row of metrics and a checkpoint after each epoch."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+import time
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Checkpoint
+from omegaconf import OmegaConf
+
+from simco_methods import __version__
+from simco_methods.host import HOST
+from simco_methods.runner.folder import RunFolder, write_text
+
+
+class Recorder(Checkpoint):
+    """Writes metrics.csv and last.ckpt after each epoch and carries the history across resumes.
+
+    Being a ``Checkpoint`` callback, it is called after the model has logged the epoch's means.
+
+    Attributes:
+        images_per_epoch: of all processes; set before training.
+        history: one row an epoch, plain numbers.
+        untrained: kNN accuracies of the encoder before the first step.
+        seconds: wall time of all epochs so far, validation included.
+    """
+
+    def __init__(self, folder: RunFolder):
+        self.folder = folder
+        self.images_per_epoch = 0
+        self.history: list[dict[str, float]] = []
+        self.untrained: dict[str, float] = {}
+        self.seconds = 0.0
+        self._validation: dict[str, float] = {}
+        self._epoch_start = self._validation_seconds = self._validation_start = 0.0
+        self._talks = not sys.stdout.isatty()
+
+    # ---- the epoch's row -------------------------------------------------------------------------
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._epoch_start = time.perf_counter()
+        self._validation_seconds, self._validation = 0.0, {}
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._validation_start = time.perf_counter()
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not trainer.sanity_checking:
+            self._validation_seconds += time.perf_counter() - self._validation_start
+            self._validation = _numbers(trainer.callback_metrics, "val_", "momentum_val_")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        elapsed = time.perf_counter() - self._epoch_start
+        self.seconds += elapsed
+        training = max(elapsed - self._validation_seconds, 1e-9)
+        row = {
+            "epoch": trainer.current_epoch,
+            "step": trainer.global_step,
+            "lr": trainer.optimizers[0].param_groups[0]["lr"],
+            "seconds": round(self.seconds, 3),
+            "images_per_second": round(self.images_per_epoch / training, 1),
+            **_numbers(trainer.callback_metrics, "train_"),
+            **self._validation,
+        }
+        self.history.append(row)
+        if trainer.is_global_zero:
+            write_text(self.folder.metrics, _as_csv(self.history))
+            if self._talks:
+                print(_line(row, trainer.max_epochs), flush=True)
+        self._save(trainer)
+
+    # ---- checkpoints -----------------------------------------------------------------------------
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        settings = self.folder.cfg.checkpoint
+        done = trainer.current_epoch + 1
+        if not settings.enabled or (done % settings.frequency and done != trainer.max_epochs):
+            return
+        target = self.folder.last_checkpoint
+        temporary = target.with_suffix(".part")
+        trainer.save_checkpoint(temporary)
+        if trainer.is_global_zero:
+            os.replace(temporary, target)
+            if settings.keep_prev:
+                kept = target.with_name(f"epoch={trainer.current_epoch}.ckpt")
+                kept.unlink(missing_ok=True)
+                os.link(target, kept)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["simco_methods"] = {
+            "version": __version__,
+            "host": HOST,
+            "fingerprint": self.folder.fingerprint,
+            "config": OmegaConf.to_container(pl_module.cfg),
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": self.history, "untrained": self.untrained, "seconds": self.seconds}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.history = [dict(row) for row in state["history"]]
+        self.untrained = dict(state["untrained"])
+        self.seconds = state["seconds"]
+
+
+def _numbers(metrics: dict[str, Any], *prefixes: str) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in sorted(metrics.items())
+        if name.startswith(prefixes) and not name.endswith(("_step", "_epoch"))
+    }
+
+
+def _as_csv(rows: list[dict[str, float]]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _line(row: dict[str, float], epochs: int) -> str:
+    shown = {
+        "loss": ("train_nce_loss", "{:.4f}"),
+        "online": ("val_acc1", "{:.2f} %"),
+        "kNN": ("val_knn_acc1", "{:.2f} %"),
+        "images/s": ("images_per_second", "{:.0f}"),
+    }
+    parts = [
+        f"{label} {form.format(row[key])}" for label, (key, form) in shown.items() if key in row
+    ]
+    return f"epoch {row['epoch'] + 1}/{epochs}: " + ", ".join(parts)
