@@ -71,7 +71,9 @@ def knn_accuracy(
             weight = 1 / (similarity + 1e-5)
         votes = torch.zeros(len(features), num_classes, device=features.device)
         votes.scatter_add_(1, train_targets[neighbour], weight)
-        hits = votes.topk(top5).indices == targets.unsqueeze(1)
+        # Stable: of classes with equal votes, none included, the lower number comes first.
+        ranking = votes.sort(dim=1, descending=True, stable=True).indices
+        hits = ranking[:, :top5] == targets.unsqueeze(1)
         correct += torch.stack([hits[:, 0].sum(), hits.sum()])
     top1_percent, top5_percent = (100.0 * correct / len(test_targets)).tolist()
     return top1_percent, top5_percent

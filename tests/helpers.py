@@ -1,0 +1,84 @@
+"""Small configs, batches and trainers that many tests start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from hydra import compose, initialize
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from simco_methods.methods import METHODS
+
+CONFIGS = Path(__file__).parents[1] / "solo_configs"
+LEAVES = sorted(
+    f"{path.parent.name}/{path.stem}"
+    for path in CONFIGS.glob("*/*.yaml")
+    if path.parent.name not in ("recipe", "dataset", "contrast", "augmentations")
+)
+# Every method, and its symmetric variant where it has one.
+VARIANTS = [(name, False) for name in METHODS] + [
+    (name, True) for name in METHODS if name != "simco"
+]
+TINY_VIT = {"name": "vit_tiny", "kwargs": {"img_size": 16, "patch_size": 8}}
+TINY_RESNET = {"name": "micro_resnet", "kwargs": {"stem_pool": False}}
+
+
+def compose_config(name: str, *overrides: str) -> DictConfig:
+    """The config as an app of Hydra sees it, found through the pack's plugin."""
+    GlobalHydra.instance().clear()
+    with initialize(version_base="1.3", config_path=None):
+        cfg = compose(name, overrides=list(overrides))
+    OmegaConf.set_struct(cfg, False)
+    return cfg
+
+
+def model_config(method: str, symmetric: bool = False, **changes) -> DictConfig:
+    """A parsed config with a small backbone on 16-pixel images of 10 classes."""
+    cfg = {
+        "method": method,
+        "seed": 5,
+        "max_epochs": 2,
+        "backbone": dict(TINY_RESNET),
+        "method_kwargs": {"proj_hidden_dim": 16, "proj_output_dim": 8},
+        "momentum": {"base_tau": 0.99, "final_tau": 0.99, "classifier": False},
+        "data": {
+            "dataset": "digits",
+            "num_classes": 10,
+            "num_large_crops": 2,
+            "num_small_crops": 0,
+            "no_labels": False,
+        },
+        "optimizer": {
+            "name": "sgd",
+            "batch_size": 8,
+            "lr": 0.1,
+            "classifier_lr": 0.1,
+            "weight_decay": 1e-4,
+            "kwargs": {"momentum": 0.9},
+        },
+        "scheduler": {"name": "warmup_cosine", "warmup_epochs": 0},
+        "knn_eval": {"enabled": False},
+    }
+    if symmetric:
+        cfg["method_kwargs"]["symmetric"] = True
+    if method == "mocov2":
+        cfg["method_kwargs"]["queue_size"] = 20
+    cfg = OmegaConf.create(cfg)
+    for key, value in changes.items():
+        OmegaConf.update(cfg, key.replace("__", "."), value, merge=True, force_add=True)
+    return cfg
+
+
+def build(method: str, symmetric: bool = False, seed: int = 0, **changes):
+    torch.manual_seed(seed)
+    return METHODS[method](model_config(method, symmetric, **changes))
+
+
+def batch(count: int = 8, seed: int = 0, size: int = 16, labelled: bool = True):
+    """``[indices, [view, view], targets]`` of random images."""
+    generator = torch.Generator().manual_seed(seed)
+    views = [torch.randn(count, 3, size, size, generator=generator) for _ in range(2)]
+    targets = torch.randint(0, 10, (count,), generator=generator)
+    return [torch.arange(count), views, targets if labelled else torch.full((count,), -1)]

@@ -1,0 +1,167 @@
+"""The built-in host against figures recorded from solo-learn 1.0.6 (tests/figures)."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from simco_methods.config import parse
+from simco_methods.host.builtin import BaseMethod, BaseMomentumMethod
+from simco_methods.host.builtin.schedule import WarmupCosineLR
+from simco_methods.host.ema import MomentumUpdater
+from simco_methods.host.knn import OnlineKNN, knn_accuracy
+from tests import FIGURES
+from tests.helpers import batch, model_config
+
+STATES = json.loads((FIGURES / "state_dicts.json").read_text())
+SCHEDULES = json.loads((FIGURES / "schedules.json").read_text())
+HOOKS = json.loads((FIGURES / "hooks.json").read_text())
+KNN = json.loads((FIGURES / "knn.json").read_text())
+
+
+def build(case):
+    base, backbone, dataset = case.split("/")
+    figures = STATES[case]
+    cfg = model_config("base", optimizer__classifier_lr=0.3)
+    cfg.backbone = {"name": backbone, "kwargs": figures["backbone_kwargs"]}
+    cfg.data.dataset = dataset
+    cfg.data.num_classes = 100 if dataset.endswith("100") else 10
+    cfg.momentum.classifier = base.endswith("+classifier")
+    return (BaseMomentumMethod if "Momentum" in base else BaseMethod)(cfg)
+
+
+@pytest.mark.parametrize("case", STATES)
+def test_state_dict_groups_and_outputs(case):
+    figures = STATES[case]
+    model = build(case).eval()
+    state = {name: list(value.shape) for name, value in model.state_dict().items()}
+    assert state == figures["state_dict"]
+    assert model.features_dim == figures["features_dim"]
+    groups = [
+        {
+            **{key: value for key, value in group.items() if key != "params"},
+            "params": sum(p.numel() for p in group["params"]),
+        }
+        for group in model.learnable_params
+    ]
+    assert groups == figures["learnable_params"]
+    with torch.no_grad():
+        out = model(torch.randn(2, 3, figures["image_size"], figures["image_size"]))
+    assert sorted(out) == figures["forward_keys"]
+    assert list(out["feats"].shape) == figures["feats_shape"]
+
+
+@pytest.mark.parametrize("hook", HOOKS["hooks"])
+def test_hooks(hook):
+    owner, name = hook.split(".")
+    member = inspect.getattr_static(
+        {"BaseMethod": BaseMethod, "BaseMomentumMethod": BaseMomentumMethod}[owner], name
+    )
+    expected = HOOKS["hooks"][hook]
+    kinds = {"property": property, "staticmethod": staticmethod}
+    if expected["kind"] in kinds:
+        assert isinstance(member, kinds[expected["kind"]])
+    if "parameters" in expected:
+        function = getattr(member, "fget", None) or getattr(member, "__func__", member)
+        assert list(inspect.signature(function).parameters) == expected["parameters"]
+
+
+def test_step_outputs():
+    model = build("BaseMomentumMethod+classifier/resnet18/cifar10")
+    _, (view, _), targets = batch(4, size=32)
+    out = model.base_training_step(view, targets)
+    assert {k: list(v.shape) for k, v in out.items()} == HOOKS["base_training_step_keys"]
+    out = model._shared_step_momentum(view, targets)
+    assert sorted(out) == HOOKS["shared_step_momentum_keys"]
+    out = model.momentum_forward(view)
+    assert {k: list(v.shape) for k, v in out.items()} == HOOKS["momentum_forward_keys"]
+
+
+def settings(name):
+    return {k: float(v) for k, v in (part.split("=") for part in name.split(","))}
+
+
+@pytest.mark.parametrize("name", SCHEDULES["warmup_cosine"])
+def test_learning_rates(name):
+    figures, values = SCHEDULES["warmup_cosine"][name], settings(name)
+    groups = [
+        {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": lr} for lr in figures["base_lrs"]
+    ]
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    scheduler = WarmupCosineLR(
+        optimizer,
+        warmup_steps=int(values["warmup"]),
+        total_steps=int(values["total"]),
+        warmup_start_lr=values["start"],
+        min_lr=values["eta_min"],
+    )
+    seen = []
+    for _ in figures["lr_per_step"]:
+        seen.append([group["lr"] for group in optimizer.param_groups])
+        optimizer.step()
+        scheduler.step()
+    np.testing.assert_allclose(seen, figures["lr_per_step"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", SCHEDULES["momentum_tau"])
+def test_momentum_tau(name):
+    figures, values = SCHEDULES["momentum_tau"][name], settings(name)
+    updater = MomentumUpdater(values["base"], values["final"])
+    seen = [updater.cur_tau]
+    for step in range(1, int(values["steps"]) + 1):
+        updater.update_tau(step, int(values["steps"]))
+        seen.append(updater.cur_tau)
+    np.testing.assert_allclose(seen, figures, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", KNN["results"])
+@pytest.mark.parametrize("tile", [10**7, 1000])
+def test_knn(name, tile):
+    arrays = {k: torch.from_numpy(v) for k, v in np.load(FIGURES / "knn_inputs.npz").items()}
+    distance, k = name.split(",k=")
+    acc1, acc5 = knn_accuracy(
+        **arrays,
+        k=int(k),
+        temperature=KNN["temperature"],
+        distance=distance,
+        max_distance_matrix_size=tile,
+    )
+    assert (acc1, acc5) == pytest.approx(tuple(KNN["results"][name].values()))
+    metric = OnlineKNN(int(k), distance, num_classes=7)
+    for side in ("train", "test"):
+        rows = zip(
+            arrays[f"{side}_features"].split(33), arrays[f"{side}_targets"].split(33), strict=True
+        )
+        for features, targets in rows:
+            metric.update(side, features, targets)
+    assert metric.compute() == pytest.approx((acc1, acc5))
+
+
+def test_parsed_config():
+    """The same keys and values as solo-learn's parsing, for what the built-in host reads."""
+    figures = json.loads((FIGURES / "parsed_cfg.json").read_text())
+    cfg = OmegaConf.create(figures["input"])
+    expected = OmegaConf.create(figures["parsed"])
+    cfg.data.no_labels = False
+    parsed = BaseMethod.add_and_assert_specific_cfg(parse(cfg, world_size=2))
+    for key in (
+        "data.num_classes",
+        "data.num_large_crops",
+        "data.num_small_crops",
+        "optimizer.lr",
+        "optimizer.exclude_bias_n_norm_wd",
+        "backbone.kwargs",
+        "accumulate_grad_batches",
+        "scheduler.lr_decay_steps",
+        "scheduler.min_lr",
+        "scheduler.warmup_epochs",
+        "scheduler.warmup_start_lr",
+        "scheduler.interval",
+        "performance.disable_channel_last",
+        "knn_eval.k",
+    ):
+        assert OmegaConf.select(parsed, key) == OmegaConf.select(expected, key), key
+    assert parsed.optimizer.classifier_lr == pytest.approx(expected.optimizer.classifier_lr)

@@ -1,0 +1,314 @@
+"""Every registered method: what it forwards, trains, averages, keeps and logs."""
+
+import copy
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from simco_methods.host import LeanMomentumMethod
+from simco_methods.losses import dual_temperature_loss, info_nce_loss
+from simco_methods.methods import METHODS
+from tests.helpers import VARIANTS, batch, build
+
+MOMENTUM = [v for v in VARIANTS if issubclass(METHODS[v[0]], LeanMomentumMethod)]
+# Backbone forwards a step: (with gradient, of the momentum network). DESIGN: a forward costs F, its
+# backward 2F, so SimCo costs 6F, the one-sided methods 4F, the symmetric ones 8F.
+FORWARDS = {
+    ("simco", False): (2, 0),
+    ("simmoco", False): (1, 1),
+    ("simmoco", True): (2, 2),
+    ("mocov2", False): (1, 1),
+    ("mocov2", True): (2, 2),
+}
+
+
+class Batches(pl.LightningDataModule):
+    """The given training batches, as they are; the first one's images to validate on."""
+
+    def __init__(self, batches, val=False):
+        super().__init__()
+        self.batches, self.val = batches, val
+
+    def train_dataloader(self):
+        return DataLoader(self.batches, batch_size=None)
+
+    def val_dataloader(self):
+        if not self.val:
+            return []
+        _, (view, _), targets = self.batches[0]
+        return DataLoader([[view, targets]], batch_size=None)
+
+
+def trainer(epochs=1, **options):
+    return pl.Trainer(
+        **{
+            "accelerator": "cpu",
+            "devices": 1,
+            "max_epochs": epochs,
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "log_every_n_steps": 1,
+            **options,
+        }
+    )
+
+
+def fit(model, batches, val=False, **options):
+    run = trainer(**options)
+    run.fit(model, datamodule=Batches(batches, val))
+    return run
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_exactly_the_forwards_of_the_design(name, symmetric):
+    model = build(name, symmetric)
+    counts = {"online": 0, "momentum": 0}
+
+    def count(which):
+        def hook(module, inputs, output):
+            counts[which] += 1
+            assert output.requires_grad == (which == "online")
+
+        return hook
+
+    model.backbone.register_forward_hook(count("online"))
+    if hasattr(model, "momentum_backbone"):
+        model.momentum_backbone.register_forward_hook(count("momentum"))
+    model.training_step(batch(), 0).backward()
+    assert tuple(counts.values()) == FORWARDS[name, symmetric]
+
+
+def test_simco_has_no_momentum_network():
+    assert not [key for key in build("simco").state_dict() if "momentum" in key or "queue" in key]
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_loss_is_the_paper_s(name, symmetric):
+    model = build(name, symmetric, method_kwargs__proj_output_dim=8)
+    data = batch()
+    total = model.training_step(data, 0)
+    _, (v1, v2), targets = data
+    other = copy.deepcopy(model)
+    kwargs = model.cfg.method_kwargs
+    if name == "simco":
+        outs = other(v1), other(v2)
+        expected = dual_temperature_loss(
+            outs[0]["z"], outs[1]["z"], tau_alpha=0.1, tau_beta=1.0, symmetric=True
+        )
+    else:
+        sides = [(v1, v2), (v2, v1)] if symmetric else [(v1, v2)]
+        outs, losses = [], []
+        for number, (query, key) in enumerate(sides):
+            out, k = other(query), other.momentum_forward(key)["z"]
+            outs.append(out)
+            losses.append(
+                dual_temperature_loss(out["z"], k, tau_alpha=0.1, tau_beta=1.0)
+                if name == "simmoco"
+                else info_nce_loss(out["z"], k, other.queues[number].keys, kwargs.tau)
+            )
+        expected = sum(losses) / len(losses)
+    probe = sum(torch.nn.functional.cross_entropy(o["logits"], targets) for o in outs) / len(outs)
+    torch.testing.assert_close(total, expected + probe)
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_every_trained_parameter_gets_a_gradient(name, symmetric):
+    """So that DDP needs no find_unused_parameters, with labels or without."""
+    for labelled in (True, False):
+        model = build(name, symmetric, data__no_labels=not labelled)
+        model.training_step(batch(labelled=labelled), 0).backward()
+        for key, parameter in model.named_parameters():
+            frozen = "momentum" in key
+            assert parameter.requires_grad != frozen, key
+            assert (parameter.grad is None) == frozen, key
+        grouped = [p for group in model.learnable_params for p in group["params"]]
+        trained = [p for p in model.parameters() if p.requires_grad]
+        assert len(grouped) == len({id(p) for p in grouped})
+        assert {id(p) for p in grouped} == {id(p) for p in trained}
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_trains_and_logs(name, symmetric):
+    model = build(name, symmetric, knn_eval__enabled=True)
+    before = copy.deepcopy(model.state_dict())
+    run = fit(model, [batch(seed=s) for s in range(3)], val=True)
+    metrics = {key: float(value) for key, value in run.callback_metrics.items()}
+    for key in (
+        "train_nce_loss",
+        "train_class_loss",
+        "train_acc1",
+        "train_acc5",
+        "train_z_std",
+        "train_effective_rank",
+        "train_hardness",
+        "train_penalty_entropy",
+        "val_loss",
+        "val_acc1",
+        "val_acc5",
+        "val_knn_acc1",
+        "val_knn_acc5",
+    ):
+        assert torch.isfinite(torch.tensor(metrics[key])), key
+    assert 0 < metrics["train_hardness"] < 1 and 0 < metrics["train_penalty_entropy"] <= 1
+    assert 1 <= metrics["train_effective_rank"] <= 8
+    moved = [k for k, v in model.state_dict().items() if not torch.equal(v, before[k])]
+    assert any(k.startswith("projector") for k in moved)
+    assert any(k.startswith("classifier") for k in moved)
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+@pytest.mark.parametrize("known", [True, False], ids=["config says so", "batch only"])
+def test_without_labels(name, symmetric, known):
+    """The loss is finite and trained; accuracies are absent, not 0 and not NaN."""
+    changes = {"data__no_labels": True, "data__num_classes": 1} if known else {}
+    model = build(name, symmetric, knn_eval__enabled=True, **changes)
+    before = copy.deepcopy(model.projector.state_dict())
+    run = fit(model, [batch(seed=s, labelled=False) for s in range(2)])
+    assert torch.isfinite(run.callback_metrics["train_nce_loss"])
+    assert not [k for k in run.callback_metrics if "acc" in k or "class_loss" in k]
+    assert not torch.equal(before["0.weight"], model.projector[0].weight)
+    if known:
+        assert not list(model.classifier.parameters())
+
+
+def test_partly_labelled_batches_count_the_labelled_only():
+    model = build("simco")
+    data = batch(8)
+    data[2][:6] = -1
+    logits = model(data[1][0])["logits"]
+    out = model._base_shared_step(data[1][0], data[2])
+    torch.testing.assert_close(
+        out["loss"], torch.nn.functional.cross_entropy(logits[6:], data[2][6:])
+    )
+    hits = (logits[6:].argmax(1) == data[2][6:]).float().mean() * 100
+    torch.testing.assert_close(out["acc1"].squeeze(), hits)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fewer_than_five_classes(classes):
+    model = build("simmoco", data__num_classes=classes, momentum__classifier=True)
+    data = batch()
+    data[2] %= classes
+    run = fit(model, [data], val=True)
+    assert run.callback_metrics["val_acc5"] == 100
+
+
+@pytest.mark.parametrize("name, symmetric", MOMENTUM)
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_ema_once_an_optimiser_step(name, symmetric, accumulate):
+    """tau starts at base, never falls, ends at final; every parameter is averaged, in place."""
+    model = build(
+        name,
+        symmetric,
+        momentum__base_tau=0.5,
+        momentum__final_tau=1.0,
+        accumulate_grad_batches=accumulate,
+        max_epochs=2,
+    )
+    pairs = [
+        (online, momentum, momentum.data_ptr())
+        for nets in model.momentum_pairs
+        for online, momentum in zip(nets[0].parameters(), nets[1].parameters(), strict=True)
+    ]
+    assert sum(p.numel() for p in model.backbone.parameters()) < sum(o.numel() for o, *_ in pairs)
+    taus, state = [], {}
+
+    class Watch(pl.Callback):
+        def on_train_batch_start(self, *_):
+            state["before"] = [momentum.clone() for _, momentum, _ in pairs]
+            state["step"] = run.global_step
+            state["tau"] = model.momentum_updater.cur_tau
+
+        def on_train_batch_end(self, *_):
+            # Called before the model's own hook: look at the batch before this one instead.
+            state["online"] = [online.detach().clone() for online, *_ in pairs]
+            state["stepped"] = run.global_step > state["step"]
+
+        def on_train_epoch_end(self, *_):
+            self.check()
+
+        def check(self):
+            tau = state["tau"]
+            for before, online, (_, momentum, pointer) in zip(
+                state["before"], state["online"], pairs, strict=True
+            ):
+                expected = tau * before + (1 - tau) * online if state["stepped"] else before
+                torch.testing.assert_close(momentum, expected)
+                assert momentum.data_ptr() == pointer
+            if state["stepped"]:
+                taus.append(tau)
+
+    watch = Watch()
+    original = model.on_train_batch_end
+
+    def after(*args):
+        original(*args)
+        watch.check()
+
+    model.on_train_batch_end = after
+    run = trainer(epochs=2, accumulate_grad_batches=accumulate)
+    run.callbacks.append(watch)
+    run.fit(model, datamodule=Batches([batch(seed=s) for s in range(8)]))
+    assert taus[0] == 0.5 and taus == sorted(taus)
+    assert model.momentum_updater.cur_tau == 1.0
+
+
+def test_queue_never_holds_the_keys_of_the_step_that_reads_it():
+    model = build("mocov2", method_kwargs__queue_size=20)
+    seen = []
+    contrast = model.contrast
+
+    def spy(query, key, side):
+        distance = torch.cdist(key, model.queues[side].keys).min()
+        seen.append((distance.item(), int(model.queues[side].filled.sum()), key))
+        return contrast(query, key, side)
+
+    model.contrast = spy
+    fit(model, [batch(seed=s) for s in range(4)], val=True)
+    assert [filled for _, filled, _ in seen] == [0, 8, 16, 20]
+    assert all(distance > 1e-3 for distance, _, _ in seen)
+    # 32 keys in: the last 20, across the wrap, and none of validation.
+    expected = torch.cat([key for *_, key in seen])[-20:]
+    queue = model.queues[0]
+    torch.testing.assert_close(queue.keys.roll(-int(queue.pointer), 0), expected)
+    assert queue.step == 4 and queue.ages().max() == 2
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_channels_last_changes_nothing(name, symmetric):
+    losses = []
+    for disable in (True, False):
+        model = build(name, symmetric, performance={"disable_channel_last": disable})
+        if not disable:
+            model = model.to(memory_format=torch.channels_last)
+        assert all(p.dtype == torch.float32 for p in model.parameters())
+        losses.append(model.training_step(batch(), 0))
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-4)
+
+
+def test_unknown_and_impossible_settings_are_named():
+    for method, key, value, message in [
+        ("simco", "temperature", 0.1, "tau_alpha"),
+        ("simmoco", "dt_m", 10, "tau_beta = dt_m"),
+        ("simco", "tau_alhpa", 0.1, "did you mean tau_alpha"),
+        ("mocov2", "tau", 0, "above 0, got 0"),
+        ("simco", "tau_beta", float("nan"), "tau_beta must be a finite number"),
+        ("mocov2", "queue_size", 2.5, "queue_size must be a whole number above 0, got 2.5"),
+        ("simmoco", "symmetric", 1, "symmetric must be true or false, got 1"),
+        ("simco", "symmetric", True, "method_kwargs.symmetric is unknown to simco"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            build(method, **{f"method_kwargs__{key}": value})
+    with pytest.raises((ValueError, AssertionError)):
+        build("simmoco", momentum__base_tau=1.5)
+
+
+def test_number_of_views_is_checked():
+    model, data = build("simco"), batch()
+    data[1].append(data[1][0])
+    with pytest.raises(ValueError, match="3 views, the augmentations give 2"):
+        model.training_step(data, 0)

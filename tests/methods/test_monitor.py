@@ -1,0 +1,50 @@
+import warnings
+
+import pytest
+import torch
+
+from simco_methods.methods.monitor import CollapseWatch, effective_rank, embedding_std
+
+
+def unit(n, d):
+    generator = torch.Generator().manual_seed(0)
+    return torch.nn.functional.normalize(torch.randn(n, d, generator=generator), dim=1)
+
+
+def messages(embeddings):
+    watch = CollapseWatch()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            watch.check(
+                float(embedding_std(embeddings)),
+                float(effective_rank(embeddings)),
+                embeddings.shape[1],
+            )
+    return [str(w.message) for w in caught]
+
+
+@pytest.mark.parametrize("d", [8, 128])
+def test_random_unit_vectors_are_spread(d):
+    embeddings = unit(1024, d)
+    assert embedding_std(embeddings) == pytest.approx(d**-0.5, rel=0.02)
+    assert effective_rank(embeddings) > 0.9 * d
+    assert messages(embeddings) == []
+
+
+def test_constant_features_warn_once():
+    embeddings = unit(1, 32).expand(64, 32)
+    assert embedding_std(embeddings) < 1e-6 and effective_rank(embeddings) == pytest.approx(1, 1e-3)
+    (message,) = messages(embeddings)
+    assert "collapsed" in message
+
+
+def test_rank_one_features_warn_of_the_rank():
+    embeddings = torch.sign(torch.randn(64, 1)) * unit(1, 32)
+    assert effective_rank(embeddings) == pytest.approx(1, abs=1e-3)
+    (message,) = messages(embeddings)
+    assert "effective rank is 1.0" in message
+
+
+def test_effective_rank_of_equal_directions():
+    assert effective_rank(torch.eye(6).repeat(3, 1)) == pytest.approx(6)
