@@ -57,13 +57,13 @@ def resnet50_small(method: str | None = None, **kwargs) -> SmallImageResNet:
     return SmallImageResNet(tv_resnet.Bottleneck, [3, 4, 6, 3], **kwargs)
 
 
-def micro_resnet(method: str | None = None, stem_pool: bool = True, **kwargs) -> nn.Module:
+def micro_resnet(method: str | None = None, **kwargs) -> nn.Module:
     """A ResNet-10 of timm's parts for CPU runs; 1.2 M parameters, 256 features.
+
+    One 3x3 convolution of stride 1, then a max-pool: a 32-pixel image enters the blocks at 16.
 
     Args:
         method: unused; solo-learn passes the method's name to every backbone.
-        stem_pool: keep the max-pool behind the 3x3 stem, so that a 32-pixel image enters the blocks
-            at 16 pixels (3.6 times as fast); for smaller images leave it out.
         **kwargs: of :class:`timm.models.resnet.ResNet`.
     """
     settings = {
@@ -72,14 +72,13 @@ def micro_resnet(method: str | None = None, stem_pool: bool = True, **kwargs) ->
         "channels": (32, 64, 128, 256),
         "stem_type": "deep",  # only for its width: the stem itself is replaced below
         "stem_width": 16,
+        "zero_init_last": False,  # as torchvision's, the other backbones here
         "num_classes": 0,
         **kwargs,
     }
     net = timm_resnet.ResNet(**settings)
     net.conv1 = nn.Conv2d(3, net.bn1.num_features, kernel_size=3, padding=1, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
-    if not stem_pool:
-        net.maxpool = nn.Identity()
     return net
 
 

@@ -22,7 +22,7 @@ VARIANTS = [(name, False) for name in METHODS] + [
     (name, True) for name in METHODS if name != "simco"
 ]
 TINY_VIT = {"name": "vit_tiny", "kwargs": {"img_size": 16, "patch_size": 8}}
-TINY_RESNET = {"name": "micro_resnet", "kwargs": {"stem_pool": False}}
+TINY_RESNET = {"name": "micro_resnet", "kwargs": {"channels": [8, 8, 16, 16]}}
 
 
 def compose_config(name: str, *overrides: str) -> DictConfig:

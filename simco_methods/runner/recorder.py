@@ -24,7 +24,7 @@ class Recorder(Checkpoint):
     Being a ``Checkpoint`` callback, it is called after the model has logged the epoch's means.
 
     Attributes:
-        images_per_epoch: of all processes; set before training.
+        images_per_batch: of all processes; set before training.
         history: one row an epoch, plain numbers.
         untrained: kNN accuracies of the encoder before the first step.
         seconds: wall time of all epochs so far, validation included.
@@ -32,7 +32,7 @@ class Recorder(Checkpoint):
 
     def __init__(self, folder: RunFolder):
         self.folder = folder
-        self.images_per_epoch = 0
+        self.images_per_batch = 0
         self.history: list[dict[str, float]] = []
         self.untrained: dict[str, float] = {}
         self.seconds = 0.0
@@ -63,7 +63,9 @@ class Recorder(Checkpoint):
             "step": trainer.global_step,
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
             "seconds": round(self.seconds, 3),
-            "images_per_second": round(self.images_per_epoch / training, 1),
+            "images_per_second": round(
+                self.images_per_batch * trainer.num_training_batches / training, 1
+            ),
             **_numbers(trainer.callback_metrics, "train_"),
             **self._validation,
         }

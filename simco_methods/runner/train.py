@@ -54,8 +54,7 @@ def pretrain(cfg: DictConfig) -> Path:
     world_size = trainer.num_devices * trainer.num_nodes
     parsed = parse(cfg, world_size)
     data = PretrainData.from_config(parsed)
-    batch = cfg.optimizer.batch_size * world_size
-    recorder.images_per_epoch = len(data.train) // batch * batch
+    recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     resume = _checkpoint_to_resume(cfg, folder)
     if main_process:
         folder.create()

@@ -1,0 +1,108 @@
+"""Every config composes, is complete, passes the runner's checks and builds, under both hosts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from omegaconf import OmegaConf
+from PIL import Image
+
+from simco_methods.config import complete, parse
+from simco_methods.host import solo_learn_problem
+from simco_methods.methods import METHODS
+from tests.helpers import CONFIGS, LEAVES, compose_config
+
+DATASETS = ("digits", "cifar10", "cifar100", "svhn", "stl10", "imagenet100", "custom")
+NAMES = ("simco", "simmoco", "simmoco_v2plus", "mocov2", "mocov2plus")
+
+
+def composed(leaf, folder):
+    overrides = [f"data.train_path={folder}"] if leaf.startswith("custom") else []
+    return compose_config(leaf, *overrides)
+
+
+def make_folder(path):
+    for name in ("cat", "dog"):
+        (path / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(path / name / "0.png")
+    return path
+
+
+def build_all(folder):
+    """Builds the model of every config; run in a process of its own for each host."""
+    for leaf in LEAVES:
+        cfg = parse(complete(composed(leaf, folder)), world_size=1)
+        model = METHODS[cfg.method](cfg)
+        assert model.cfg.method_kwargs == cfg.method_kwargs
+        print("built", leaf)
+
+
+def test_there_is_one_of_each():
+    assert set(LEAVES) == {f"{dataset}/{name}" for dataset in DATASETS for name in NAMES}
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_composes_with_the_paper_s_settings(leaf, tmp_path):
+    cfg = composed(leaf, make_folder(tmp_path / "images"))
+    assert not OmegaConf.missing_keys(cfg)
+    assert cfg.name == "{1}-{0}".format(*leaf.split("/"))
+    method, symmetric = leaf.split("/")[1], leaf.endswith("plus")
+    assert cfg.method == method.replace("_v2plus", "").replace("plus", "")
+    assert cfg.method_kwargs.get("symmetric", False) == symmetric
+    assert (cfg.method_kwargs.proj_hidden_dim, cfg.method_kwargs.proj_output_dim) == (128, 128)
+    assert cfg.method_kwargs.get("tau_alpha", cfg.method_kwargs.get("tau")) == 0.1
+    assert cfg.method_kwargs.get("tau_beta", 1.0) == 1.0
+    if cfg.method != "simco":
+        assert (cfg.momentum.base_tau, cfg.momentum.final_tau) == (0.99, 0.99)
+    if not leaf.startswith("digits"):
+        assert cfg.method_kwargs.get("queue_size", 65536) == 65536
+        optimizer, scheduler, (view,) = cfg.optimizer, cfg.scheduler, cfg.augmentations
+        assert (cfg.max_epochs, optimizer.name, optimizer.batch_size) == (200, "sgd", 256)
+        assert (optimizer.lr, optimizer.weight_decay, optimizer.kwargs.momentum) == (
+            0.03,
+            5e-4,
+            0.9,
+        )
+        assert (scheduler.warmup_epochs, scheduler.warmup_start_lr, scheduler.min_lr) == (
+            10,
+            0.003,
+            0,
+        )
+        assert (view.rrc.crop_min_scale, view.rrc.crop_max_scale) == (0.08, 1)
+        assert list(view.color_jitter.values()) == [0.8, 0.4, 0.4, 0.4, 0.1]
+        assert (view.grayscale.prob, view.horizontal_flip.prob, view.gaussian_blur.prob) == (
+            0.2,
+            0.5,
+            0,
+        )
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_leaves_only_compose_and_name(leaf):
+    text = (CONFIGS / f"{leaf}.yaml").read_text()
+    assert text.startswith("# @package _global_\n")
+    content = yaml.safe_load(text)
+    allowed = {"defaults", "name"} | (
+        {"method_kwargs"} if leaf.startswith("digits/moco") else set()
+    )
+    assert set(content) == allowed
+
+
+@pytest.mark.parametrize("host", ["builtin", "solo-learn"])
+def test_every_config_builds(host, tmp_path):
+    if host == "solo-learn" and solo_learn_problem() is not None:
+        pytest.skip("needs solo-learn on the path")
+    folder = make_folder(tmp_path / "images")
+    code = f"from tests.config.test_leaves import build_all; build_all({str(folder)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "SIMCO_HOST": host},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("built") == len(LEAVES)

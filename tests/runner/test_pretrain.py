@@ -1,0 +1,218 @@
+"""The runner as a library: its folder, resuming, refusing, and runs without labels."""
+
+import csv
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from PIL import Image
+
+from simco_methods.methods import METHODS
+from simco_methods.runner import train
+from simco_methods.runner.recorder import Recorder
+from simco_methods.runner.train import pretrain
+from tests.helpers import VARIANTS, compose_config
+
+QUICK = {
+    "max_epochs": 2,
+    "accelerator": "cpu",
+    "limit_train_batches": 3,
+    "limit_val_batches": 2,
+    "log_every_n_steps": 1,
+    "num_sanity_val_steps": 0,
+    "data.num_workers": 0,
+    "optimizer.batch_size": 16,
+    "backbone": {"name": "micro_resnet", "kwargs": {"channels": [8, 8, 16, 16]}},
+    "knn_eval.offline": False,
+}
+
+
+def quick(leaf, folder, **changes):
+    cfg = compose_config(leaf)
+    changes = {key.replace("__", "."): value for key, value in changes.items()}
+    for key, value in {**QUICK, "output_dir": folder and str(folder), **changes}.items():
+        OmegaConf.update(cfg, key, value, force_add=True, merge=False)
+    return cfg
+
+
+def rows(folder):
+    with open(folder / "metrics.csv", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def weights(folder):
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("name", ["simco", "simmoco", "simmoco_v2plus", "mocov2", "mocov2plus"])
+def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
+    cfg = quick(f"digits/{name}", tmp_path / "run", knn_eval__offline=True, max_epochs=2)
+    folder = pretrain(cfg)
+    said = capsys.readouterr().out
+    assert "effective batch 16 (16 x 1 process(es) x 1 accumulated), learning rate" in said
+    assert f"{1024 if 'moco' in name and 'sim' not in name else 15} negatives per anchor" in said
+
+    table = rows(folder)
+    assert [row["epoch"] for row in table] == ["0", "1"] and table[-1]["step"] == "6"
+    summary = json.loads((folder / "summary.json").read_text())
+    for key in ("train_nce_loss", "train_acc1", "val_acc1", "val_acc5", "val_knn_acc1"):
+        assert summary["last_epoch"][key] == float(table[-1][key])
+    for key in ("knn_acc1", "untrained_knn_acc1"):
+        assert 0 < summary[key] <= 100
+    assert summary["seed"] == 5 and summary["epochs"] == 2 and summary["images_per_second"] > 0
+    assert summary["versions"]["torch"] and summary["hardware"] and summary["seconds"] > 0
+    assert Image.open(folder / "curves.png").size[0] > 400
+    assert list((folder / "tensorboard").glob("events*"))
+    assert OmegaConf.load(folder / "config.yaml").method == cfg.method
+    checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
+    assert checkpoint["simco_methods"]["config"]["method"] == cfg.method
+
+    before = (folder / "summary.json").stat().st_mtime_ns
+    assert pretrain(cfg) == folder
+    assert "finished before" in capsys.readouterr().out
+    assert (folder / "summary.json").stat().st_mtime_ns == before
+    # What was written runs again as it is.
+    again = OmegaConf.merge(OmegaConf.load(folder / "config.yaml"), {"output_dir": str(folder)})
+    assert pretrain(again) == folder
+
+
+class Stop(RuntimeError):
+    pass
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_an_interrupted_run_ends_as_if_it_had_not_been(name, symmetric, tmp_path, monkeypatch):
+    leaf = {"simco": "simco", "simmoco": "simmoco", "mocov2": "mocov2"}[name]
+    changes = {"method_kwargs__symmetric": True} if symmetric else {}
+    if name != "simco":
+        changes["momentum__final_tau"] = 1.0
+    changes.update(max_epochs=3, accumulate_grad_batches=2)
+    straight = pretrain(quick(f"digits/{leaf}", tmp_path / "straight", **changes))
+
+    start = Recorder.on_train_epoch_start
+
+    def stop(self, trainer, module):
+        if trainer.current_epoch == 2:
+            raise Stop
+        start(self, trainer, module)
+
+    cfg = quick(f"digits/{leaf}", tmp_path / "stopped", **changes)
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "on_train_epoch_start", stop)
+        with pytest.raises(Stop):
+            pretrain(cfg)
+    stopped = tmp_path / "stopped"
+    assert len(rows(stopped)) == 2 and not (stopped / "summary.json").exists()
+    pretrain(cfg)
+    one, other = weights(straight), weights(stopped)
+    assert one.keys() == other.keys()
+    different = [key for key in one if not torch.equal(one[key], other[key])]
+    assert not different
+    timing = ("seconds", "images_per_second")
+    for expected, row in zip(rows(straight), rows(stopped), strict=True):
+        assert {k: v for k, v in row.items() if k not in timing} == {
+            k: v for k, v in expected.items() if k not in timing
+        }
+
+
+def test_another_configuration_is_not_continued(tmp_path):
+    folder = pretrain(quick("digits/simco", tmp_path / "run", max_epochs=1))
+    with pytest.raises(ValueError, match="method_kwargs.tau_beta: 1.0 there, 2.0 here"):
+        pretrain(quick("digits/simco", folder, max_epochs=1, method_kwargs__tau_beta=2.0))
+    with pytest.raises(ValueError, match="max_epochs: 1 there, 2 here"):
+        pretrain(quick("digits/simco", folder, max_epochs=2))
+
+
+def test_runs_of_a_sweep_under_one_name_have_folders_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = [
+        pretrain(quick("digits/simco", None, max_epochs=1, method_kwargs__tau_beta=tau))
+        for tau in (0.5, 1.0)
+    ]
+    assert folders[0].parent == folders[1].parent and folders[0] != folders[1]
+    assert str(folders[0]).startswith("runs/simco-digits/")
+
+
+def test_a_flat_unlabelled_folder(tmp_path, capsys):
+    generator = np.random.default_rng(0)
+    (tmp_path / "images").mkdir()
+    for i in range(20):
+        pixels = generator.integers(0, 255, (16, 16, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+    changes = {
+        "data__train_path": str(tmp_path / "images"),
+        "optimizer__batch_size": 8,
+        "augmentations__0__crop_size": 16,
+        "knn_eval__offline": True,
+    }
+    for said_so in (True, False):
+        folder = pretrain(
+            quick("custom/simco", tmp_path / f"run{said_so}", data__no_labels=said_so, **changes)
+        )
+        table = rows(folder)
+        assert len(table) == 2 and float(table[-1]["train_nce_loss"]) > 0
+        assert not [name for name in table[-1] if "acc" in name or name.startswith("val_")]
+        assert not [name for name in weights(folder) if name.startswith("classifier")]
+        summary = json.loads((folder / "summary.json").read_text())
+        assert "knn_acc1" not in summary
+        assert (folder / "curves.png").exists()
+    assert "no class folders: training without labels" in capsys.readouterr().out
+
+
+def test_checkpoints_of_several_epochs_are_kept(tmp_path):
+    folder = pretrain(
+        quick(
+            "digits/simco",
+            tmp_path / "run",
+            max_epochs=3,
+            checkpoint={"frequency": 2, "keep_prev": True, "dir": str(tmp_path / "ckpt")},
+        )
+    )
+    found = sorted(p.name for p in (tmp_path / "ckpt").rglob("*.ckpt"))
+    assert found == ["epoch=1.ckpt", "epoch=2.ckpt", "last.ckpt"]
+    assert not list(folder.rglob("*.ckpt"))
+
+
+def test_an_explicit_checkpoint_extends_a_run(tmp_path):
+    first = pretrain(quick("digits/mocov2", tmp_path / "first", max_epochs=1))
+    checkpoint = str(first / "checkpoints" / "last.ckpt")
+    longer = pretrain(
+        quick("digits/mocov2", tmp_path / "longer", max_epochs=3, resume_from_checkpoint=checkpoint)
+    )
+    assert [row["epoch"] for row in rows(longer)] == ["0", "1", "2"]
+    with pytest.raises(FileNotFoundError, match="resume_from_checkpoint=nowhere.ckpt"):
+        pretrain(quick("digits/mocov2", tmp_path / "no", resume_from_checkpoint="nowhere.ckpt"))
+    with pytest.raises(RuntimeError, match="queues.0.keys"):
+        pretrain(
+            quick(
+                "digits/mocov2",
+                tmp_path / "other",
+                method_kwargs__queue_size=64,
+                resume_from_checkpoint=checkpoint,
+            )
+        )
+
+
+def test_nothing_is_built_for_a_bad_config(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("something was built")
+
+    monkeypatch.setitem(METHODS, "simco", SimpleNamespace(add_and_assert_specific_cfg=refuse))
+    monkeypatch.setattr(train.PretrainData, "from_config", refuse)
+    cfg = quick("digits/simco", tmp_path / "run", optimizer__learning_rate=1)
+    with pytest.raises(ValueError, match="optimizer.learning_rate is no key of the runner"):
+        pretrain(cfg)
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluating_does_not_change_the_training(tmp_path):
+    one, other = (
+        weights(
+            pretrain(quick("digits/simco", tmp_path / str(on), max_epochs=1, knn_eval__offline=on))
+        )
+        for on in (True, False)
+    )
+    assert all(torch.equal(one[key], other[key]) for key in one)
