@@ -9,16 +9,23 @@ from __future__ import annotations
 
 import importlib.resources
 import sys
+from pathlib import Path
 
 import hydra
 from omegaconf import DictConfig
 
-from simco_methods.runner.train import pretrain
+from simco_methods.runner.train import prepare
 
 
 @hydra.main(version_base="1.3", config_path="pkg://solo_configs", config_name=None)
 def _hydra_main(cfg: DictConfig) -> None:
-    pretrain(cfg)
+    try:
+        run = prepare(cfg)
+    except (ValueError, FileNotFoundError) as error:
+        # The user's to mend: said without a traceback, before anything is written.
+        sys.exit(f"simco-pretrain: {error}")
+    if not isinstance(run, Path):
+        run.fit()
 
 
 def accept_every_key(arguments: list[str]) -> list[str]:

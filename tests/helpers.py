@@ -67,7 +67,7 @@ def model_config(method: str, symmetric: bool = False, **changes) -> DictConfig:
         cfg["method_kwargs"]["queue_size"] = 20
     cfg = OmegaConf.create(cfg)
     for key, value in changes.items():
-        OmegaConf.update(cfg, key.replace("__", "."), value, merge=True, force_add=True)
+        OmegaConf.update(cfg, key.replace("__", "."), value, merge=False, force_add=True)
     return cfg
 
 

@@ -18,6 +18,7 @@ from tests.helpers import TINY_VIT, VARIANTS, batch, build
 ROOT = Path(__file__).parents[1]
 COUNT = 8
 STEPS = 3
+CASES = [(*variant, labelled) for variant in VARIANTS for labelled in (True, False)]
 
 
 def make(name, symmetric, labelled):
@@ -57,16 +58,20 @@ class Step(torch.nn.Module):
         return self.model.training_step(shard, 0)
 
 
-def worker(name, symmetric, labelled, folder):
+def worker(folder):
+    """Every case, one after the other, in one of two processes."""
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     rank = torch.distributed.get_rank()
-    model = make(name, symmetric, labelled)
-    model.__dict__["ddp"] = torch.nn.parallel.DistributedDataParallel(Step(model))
-    start = [queue.keys.clone() for queue in getattr(model, "queues", [])]
-    seen = steps(model, rank, 2, labelled)
-    queues = [(q.keys, q.pointer, q.written) for q in getattr(model, "queues", [])]
-    torch.save((seen, start, queues), Path(folder) / f"{rank}.pt")
+    results = {}
+    for case in CASES:
+        model = make(*case)
+        model.__dict__["ddp"] = torch.nn.parallel.DistributedDataParallel(Step(model))
+        start = [queue.keys.clone() for queue in getattr(model, "queues", [])]
+        seen = steps(model, rank, 2, case[-1])
+        queues = [(q.keys, q.pointer, q.written) for q in getattr(model, "queues", [])]
+        results[case] = seen, start, queues
+    torch.save(results, Path(folder) / f"{rank}.pt")
     torch.distributed.destroy_process_group()
 
 
@@ -76,26 +81,28 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def two_processes(call, folder):
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What both processes saw, by case."""
+    folder = tmp_path_factory.mktemp("ranks")
     env = {
         **os.environ,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": "2",
     }
-    code = f"from tests.test_distributed import *; {call}"
-    ranks = [
+    code = f"from tests.test_distributed import worker; worker({str(folder)!r})"
+    processes = [
         subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env={**env, "RANK": str(rank)})
         for rank in (0, 1)
     ]
-    assert [process.wait(timeout=240) for process in ranks] == [0, 0]
+    assert [process.wait(timeout=400) for process in processes] == [0, 0]
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("labelled", [True, False], ids=["labels", "no labels"])
-@pytest.mark.parametrize("name, symmetric", VARIANTS)
-def test_two_processes_train_as_one(name, symmetric, labelled, tmp_path):
-    ranks = two_processes(f"worker({name!r}, {symmetric}, {labelled}, {str(tmp_path)!r})", tmp_path)
+@pytest.mark.parametrize("name, symmetric, labelled", CASES)
+def test_two_processes_train_as_one(name, symmetric, labelled, ranks):
+    ranks = [results[name, symmetric, labelled] for results in ranks]
     model = make(name, symmetric, labelled)
     model.__dict__["step"] = Step(model)
     start = [queue.keys.clone() for queue in getattr(model, "queues", [])]

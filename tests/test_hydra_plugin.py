@@ -153,18 +153,14 @@ class TestSoloLearn:
         )
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_the_table_of_solo_learn_is_completed_not_changed(method):
-    if SOLO is None:
-        pytest.skip("needs solo-learn on the path")
+@pytest.mark.solo_learn
+@pytest.mark.skipif(SOLO is None, reason="needs solo-learn on the path")
+def test_the_table_of_solo_learn_is_completed_not_changed():
     from solo.methods import METHODS as SOLO_METHODS
 
     from simco_methods.methods import register
 
     before = dict(SOLO_METHODS)
     register()
-    assert SOLO_METHODS[method] is METHODS[method]
+    assert all(SOLO_METHODS[name] is METHODS[name] for name in METHODS)
     assert all(SOLO_METHODS[name] is kind for name, kind in before.items())
-
-
-test_the_table_of_solo_learn_is_completed_not_changed.pytestmark = [pytest.mark.solo_learn]

@@ -71,18 +71,10 @@ class EpochSampler(Sampler):
         batch_size: B, of one process.
         seed: of the order.
         rank, world_size: this process, and how many there are.
-
-    Raises:
-        ValueError: fewer images than one global batch.
     """
 
     def __init__(self, length: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1):
         self.batches = length // (batch_size * world_size)
-        if self.batches == 0:
-            raise ValueError(
-                f"one batch needs {batch_size * world_size} images (optimizer.batch_size="
-                f"{batch_size} on {world_size} process(es)), the data has {length}"
-            )
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.rank, self.world_size = rank, world_size
         self.epoch = 0
@@ -121,6 +113,15 @@ class PretrainData(pl.LightningDataModule):
         train = load_images(cfg.data, "train")
         val = load_images(cfg.data, "val", train.classes) if has_validation(cfg.data) else None
         return cls(cfg, train, val)
+
+    def check_size(self, batch: int) -> None:
+        """Raises ``ValueError`` if there are fewer images than one batch of all processes."""
+        if len(self.train) < batch:
+            size = self.cfg.optimizer.batch_size
+            raise ValueError(
+                f"one batch needs {batch} images (optimizer.batch_size={size} on "
+                f"{batch // size} process(es)), the data has {len(self.train)}"
+            )
 
     def train_dataloader(self) -> DataLoader:
         dataset = self.cfg.data.dataset

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import datetime
-import logging
-import os
-import sys
+import statistics
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Trainer, seed_everything
-from lightning.pytorch.callbacks import LearningRateMonitor
-from lightning.pytorch.loggers import TensorBoardLogger
-from omegaconf import DictConfig, OmegaConf
+from lightning.pytorch import LightningModule, Trainer, seed_everything
+from omegaconf import DictConfig
 
-from simco_methods.config import complete, parse, runs_on_cpu
-from simco_methods.config.schema import TRAINER_KEYS
+from simco_methods.config import complete, parse
 from simco_methods.data import PretrainData
 from simco_methods.host import HOST
 from simco_methods.methods import METHODS
@@ -26,90 +22,160 @@ from simco_methods.runner.folder import RunFolder, write_json
 from simco_methods.runner.machine import hardware, peak_memory_mib, versions
 from simco_methods.runner.plots import draw_curves
 from simco_methods.runner.recorder import Recorder
+from simco_methods.runner.trainer import build_trainer, process_rank
 
 
-def pretrain(cfg: DictConfig) -> Path:
-    """Trains what ``cfg`` describes; goes on where an interrupted run of it stopped.
+@dataclass
+class Run:
+    """A run whose config and data have been checked, ready to be trained.
+
+    Attributes:
+        cfg: the completed config.
+        folder: where it goes.
+        resume: the checkpoint that it continues from, None for a new run.
+    """
+
+    cfg: DictConfig
+    folder: RunFolder
+    trainer: Trainer
+    recorder: Recorder
+    data: PretrainData
+    model: LightningModule
+    resume: str | None
+
+    def fit(self) -> Path:
+        """Trains, evaluates and writes the summary; returns the run's folder.
+
+        Raises:
+            KeyboardInterrupt: the run was interrupted; running it again continues it.
+        """
+        cfg, trainer, data = self.cfg, self.trainer, self.data
+        if process_rank() == 0:
+            self.folder.create()
+            print("\n".join(self._introduction()), flush=True)
+            if self._measures_knn and self.resume is None:
+                self.recorder.untrained = self._knn()
+        # Evaluating, or not, must not change what is drawn in training.
+        seed_everything(cfg.seed, workers=True, verbose=False)
+        started = time.time()
+        trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
+        if trainer.interrupted or trainer.current_epoch < cfg.max_epochs:
+            raise KeyboardInterrupt(f"interrupted; the same command continues {self.folder.path}")
+        if trainer.is_global_zero:
+            data.trainer = None  # all images, not this process's share
+            trained = self._knn() if self._measures_knn else {}
+            draw_curves({cfg.name: self.recorder.history}, self.folder.curves, cfg.name)
+            summary = self._summary(trained, started)
+            write_json(self.folder.summary, summary)
+            print(_closing(summary, self.folder), flush=True)
+        return self.folder.path
+
+    @property
+    def _world_size(self) -> int:
+        return self.trainer.num_devices * self.trainer.num_nodes
+
+    @property
+    def _measures_knn(self) -> bool:
+        return self.cfg.knn_eval.offline and self.data.val is not None and self.model.has_probe
+
+    def _knn(self) -> dict[str, float]:
+        settings, device = self.cfg.knn_eval, self.trainer.strategy.root_device
+        return offline_knn(self.model, self.data, device, settings.k, settings.distance_func)
+
+    def _introduction(self) -> list[str]:
+        cfg, model, data = self.model.cfg, self.model, self.data
+        size, accumulated = cfg.optimizer.batch_size, cfg.accumulate_grad_batches
+        batch = size * self._world_size
+        parameters = sum(p.numel() for p in model.backbone.parameters()) / 1e6
+        lines = [
+            f"{cfg.name}: {cfg.method} on {cfg.data.dataset}, {cfg.backbone.name} "
+            f"({parameters:.1f} M parameters), host {HOST}, seed {cfg.seed}",
+            f"  {len(data.train)} training images, {len(data.val) if data.val else 'none'} to "
+            f"validate on; {hardware()}",
+            f"  effective batch {batch * accumulated} ({size} x {self._world_size} process(es) x "
+            f"{accumulated} accumulated), learning rate {model.lr:g}, "
+            f"{model.negatives_per_anchor(batch)} negatives per anchor",
+            f"  folder {self.folder.path}",
+        ]
+        if accumulated > 1:
+            lines.append("  note: accumulating gradients adds no negatives")
+        if self.resume:
+            lines.append(f"  continues from {self.resume}")
+        return lines
+
+    def _summary(self, trained: dict[str, float], started: float) -> dict[str, Any]:
+        cfg, recorder = self.cfg, self.recorder
+        last = recorder.history[-1]
+        return {
+            "name": cfg.name,
+            "method": cfg.method,
+            "symmetric": bool(cfg.method_kwargs.get("symmetric", cfg.method == "simco")),
+            "dataset": cfg.data.dataset,
+            "backbone": cfg.backbone.name,
+            "seed": cfg.seed,
+            "epochs": len(recorder.history),
+            "fingerprint": self.folder.fingerprint,
+            "host": HOST,
+            # Of the last epoch, never of the best one.
+            "last_epoch": {k: v for k, v in last.items() if k.startswith(("train_", "val_"))},
+            **trained,
+            **{f"untrained_{name}": value for name, value in recorder.untrained.items()},
+            "seconds": round(recorder.seconds, 1),
+            "images_per_second": statistics.median(
+                r["images_per_second"] for r in recorder.history
+            ),
+            "peak_memory_mib": peak_memory_mib(),
+            "processes": self._world_size,
+            "hardware": hardware(),
+            "versions": versions(),
+            "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
+        }
+
+
+def prepare(cfg: DictConfig) -> Run | Path:
+    """Checks a config, loads its data and builds its model; writes nothing.
 
     Args:
         cfg: a config as composed by Hydra, or a plain one with the same keys.
 
     Returns:
-        The run's folder. If the run had finished before, nothing is trained.
+        The run, or the folder of one that had finished before.
 
     Raises:
-        ValueError, FileNotFoundError: a config or data that do not fit, before anything is trained.
-        KeyboardInterrupt: the run was interrupted; running it again continues it.
+        ValueError, FileNotFoundError: a config or data that do not fit, by name.
     """
     cfg = complete(cfg)
     folder = RunFolder(cfg)
-    main_process = _rank() == 0
     if folder.finished:
-        if main_process:
+        if process_rank() == 0:
             print(f"finished before, nothing to do: {folder.path}", flush=True)
         return folder.path
-
+    resume = _checkpoint_to_resume(cfg, folder)
     recorder = Recorder(folder)
-    trainer = _trainer(cfg, folder, recorder)
+    trainer = build_trainer(cfg, folder, recorder)
     world_size = trainer.num_devices * trainer.num_nodes
+    recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
     data = PretrainData.from_config(parsed)
-    recorder.images_per_batch = cfg.optimizer.batch_size * world_size
-    resume = _checkpoint_to_resume(cfg, folder)
-    if main_process:
-        folder.create()
+    data.check_size(recorder.images_per_batch)
 
     seed_everything(cfg.seed, workers=True, verbose=False)
     model = METHODS[cfg.method](parsed)
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
-    if main_process:
-        print("\n".join(_introduction(model, data, world_size, folder, resume)), flush=True)
-
-    measures_knn = cfg.knn_eval.offline and data.val is not None and model.has_probe
-    if measures_knn and main_process and resume is None:
-        recorder.untrained = _knn(model, data, cfg, trainer)
-    # Evaluating, or not, must not change what is drawn in training.
-    seed_everything(cfg.seed, workers=True, verbose=False)
-    started = time.time()
-    trainer.fit(model, datamodule=data, ckpt_path=resume)
-    if trainer.interrupted or trainer.current_epoch < cfg.max_epochs and not trainer.fast_dev_run:
-        raise KeyboardInterrupt(f"interrupted; the same command continues {folder.path}")
-
-    if trainer.is_global_zero:
-        data.trainer = None  # all images, not this process's share
-        trained = _knn(model, data, cfg, trainer) if measures_knn else {}
-        draw_curves({cfg.name: recorder.history}, folder.curves, cfg.name)
-        summary = _summary(cfg, model, recorder, trained, world_size, started)
-        write_json(folder.summary, summary)
-        print(_closing(summary, folder), flush=True)
-    return folder.path
+    return Run(cfg, folder, trainer, recorder, data, model, resume)
 
 
-def _rank() -> int:
-    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
+def pretrain(cfg: DictConfig) -> Path:
+    """Trains what ``cfg`` describes; goes on where an interrupted run of it stopped.
 
+    See :func:`prepare` and :meth:`Run.fit`. If the run had finished before, nothing is trained.
 
-def _trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Trainer:
-    # Lightning's notes on missing GPUs and loggers; its warnings stay.
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    plain = OmegaConf.to_container(cfg)
-    settings = {key: plain[key] for key in TRAINER_KEYS if key in plain}
-    if settings["sync_batchnorm"] and runs_on_cpu(cfg):
-        settings["sync_batchnorm"] = False
-        if cfg.devices > 1 and _rank() == 0:
-            print("sync_batchnorm needs GPUs: each process normalises its own batch", flush=True)
-    if _rank() > 0 or not sys.stdout.isatty():
-        settings.setdefault("enable_progress_bar", False)
-    return Trainer(
-        **{**settings, "use_distributed_sampler": False},
-        logger=_loggers(cfg, folder),
-        callbacks=[recorder, LearningRateMonitor(logging_interval="step")],
-        default_root_dir=folder.path,
-    )
+    Returns:
+        The run's folder.
+    """
+    run = prepare(cfg)
+    return run if isinstance(run, Path) else run.fit()
 
 
 def _checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> str | None:
@@ -121,90 +187,6 @@ def _checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> str | None:
     if cfg.auto_resume.enabled and folder.last_checkpoint.is_file():
         return str(folder.last_checkpoint)
     return None
-
-
-def _loggers(cfg: DictConfig, folder: RunFolder) -> list[Any]:
-    loggers: list[Any] = [
-        TensorBoardLogger(folder.path, name="tensorboard", version="", default_hp_metric=False)
-    ]
-    if cfg.wandb.enabled:
-        from lightning.pytorch.loggers import WandbLogger
-
-        loggers.append(
-            WandbLogger(
-                name=cfg.name,
-                project=cfg.wandb.project,
-                entity=cfg.wandb.entity,
-                offline=cfg.wandb.offline,
-                save_dir=folder.path,
-                # The same id after an interruption: one run there as here.
-                id=f"{cfg.name}-{folder.fingerprint}",
-                resume="allow",
-            )
-        )
-    return loggers
-
-
-def _knn(model, data: PretrainData, cfg: DictConfig, trainer: Trainer) -> dict[str, float]:
-    device = trainer.strategy.root_device
-    return offline_knn(model, data, device, cfg.knn_eval.k, cfg.knn_eval.distance_func)
-
-
-def _introduction(
-    model, data: PretrainData, world_size: int, folder: RunFolder, resume: str | None
-) -> list[str]:
-    cfg = model.cfg
-    batch, accumulated = cfg.optimizer.batch_size * world_size, cfg.accumulate_grad_batches
-    parameters = sum(p.numel() for p in model.backbone.parameters()) / 1e6
-    lines = [
-        f"{cfg.name}: {cfg.method} on {cfg.data.dataset}, {cfg.backbone.name} ({parameters:.1f} M "
-        f"parameters), host {HOST}, seed {cfg.seed}",
-        f"  {len(data.train)} training images, {len(data.val) if data.val else 'none'} to validate "
-        f"on; {hardware()}",
-        f"  effective batch {batch * accumulated} ({cfg.optimizer.batch_size} x {world_size} "
-        f"process(es) x {accumulated} accumulated), learning rate {model.lr:g}, "
-        f"{model.negatives_per_anchor(batch)} negatives per anchor",
-        f"  folder {folder.path}",
-    ]
-    if accumulated > 1:
-        lines.append("  note: accumulating gradients adds no negatives")
-    if resume:
-        lines.append(f"  continues from {resume}")
-    return lines
-
-
-def _summary(
-    cfg: DictConfig,
-    model,
-    recorder: Recorder,
-    trained: dict[str, float],
-    world_size: int,
-    started: float,
-) -> dict[str, Any]:
-    last = recorder.history[-1]
-    speeds = sorted(row["images_per_second"] for row in recorder.history)
-    return {
-        "name": cfg.name,
-        "method": cfg.method,
-        "symmetric": bool(cfg.method_kwargs.get("symmetric", cfg.method == "simco")),
-        "dataset": cfg.data.dataset,
-        "backbone": cfg.backbone.name,
-        "seed": cfg.seed,
-        "epochs": len(recorder.history),
-        "fingerprint": recorder.folder.fingerprint,
-        "host": HOST,
-        # Of the last epoch, never of the best one.
-        "last_epoch": {k: v for k, v in last.items() if k.startswith(("train_", "val_"))},
-        **trained,
-        **{f"untrained_{name}": value for name, value in recorder.untrained.items()},
-        "seconds": round(recorder.seconds, 1),
-        "images_per_second": speeds[len(speeds) // 2],
-        "peak_memory_mib": peak_memory_mib(),
-        "processes": world_size,
-        "hardware": hardware(),
-        "versions": versions(),
-        "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
-    }
 
 
 def _closing(summary: dict[str, Any], folder: RunFolder) -> str:

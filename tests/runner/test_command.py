@@ -42,8 +42,8 @@ def test_a_sweep_makes_a_folder_a_job(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     summaries = list((tmp_path / "runs" / "simco-digits").glob("*/summary.json"))
     assert len(summaries) == 2
-    # Nothing but the runs and Hydra's own folder of the sweep.
-    assert {p.name for p in tmp_path.iterdir()} <= {"runs", "multirun"}
+    # Hydra leaves its multirun.yaml, and nothing else but the runs is there.
+    assert {p.name for p in tmp_path.iterdir()} <= {"runs", "multirun.yaml"}
 
 
 def test_two_processes_write_one_folder(tmp_path):

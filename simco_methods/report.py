@@ -1,0 +1,116 @@
+"""``simco-report``: a table and a figure of several runs.
+
+simco-report runs/simco-digits/1a2b3c4d runs/mocov2-digits/5e6f7a8b --out comparison
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simco_methods.runner.folder import write_text
+from simco_methods.runner.plots import draw_curves
+
+# Column -> how a summary's value is written; a dash where a run has none.
+COLUMNS = {
+    "method": lambda s: s["label"],
+    "online accuracy": lambda s: f"{s['last_epoch']['val_acc1']:.2f} %",
+    "kNN accuracy": lambda s: f"{s['knn_acc1']:.2f} %",
+    "untrained encoder's kNN": lambda s: f"{s['untrained_knn_acc1']:.2f} %",
+    "seconds": lambda s: f"{s['seconds']:.0f}",
+    "images/s": lambda s: f"{s['images_per_second']:.0f}",
+}
+_LABELS = {"simco": "SimCo", "simmoco": "SimMoCo", "mocov2": "MoCo v2"}
+_SYMMETRIC = {"simmoco": "SimMoCo v2+", "mocov2": "MoCo v2+"}
+
+
+def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
+    """The summary of a finished run, with a ``label``, and its rows of metrics.
+
+    Raises:
+        FileNotFoundError: a folder that holds no finished run.
+    """
+    summary_file = folder / "summary.json"
+    if not summary_file.is_file():
+        raise FileNotFoundError(f"{folder} holds no finished run (there is no {summary_file.name})")
+    summary = json.loads(summary_file.read_text(encoding="utf-8"))
+    with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
+        rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+    names = {**_LABELS, **(_SYMMETRIC if summary["symmetric"] else {})}
+    summary["label"] = names.get(summary["method"], summary["method"])
+    return summary, rows
+
+
+def table(summaries: Sequence[dict[str, Any]]) -> str:
+    """A Markdown table, one row a run."""
+    lines = [list(COLUMNS)]
+    for summary in summaries:
+        cells = []
+        for write in COLUMNS.values():
+            try:
+                cells.append(write(summary))
+            except KeyError:
+                cells.append("-")
+        lines.append(cells)
+    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
+    lines.insert(1, ["-" * width for width in widths])
+    padded = (
+        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    )
+    return "\n".join(f"| {line} |" for line in padded) + "\n"
+
+
+def provenance(summaries: Sequence[dict[str, Any]]) -> str:
+    """What the runs were made with and on, once if it is the same for all."""
+    lines = dict.fromkeys(
+        f"{s['dataset']}, {s['backbone']}, {s['epochs']} epochs, seed {s['seed']}; "
+        + f"{s['hardware']}; "
+        + ", ".join(f"{name} {version}" for name, version in s["versions"].items())
+        for s in summaries
+    )
+    return "\n".join(lines) + "\n"
+
+
+def report(folders: Sequence[Path], out: Path) -> str:
+    """Writes table.md and comparison.png of finished runs into ``out``.
+
+    Returns:
+        What table.md holds.
+    """
+    runs = [read_run(folder) for folder in folders]
+    curves: dict[str, list[dict[str, float]]] = {}
+    for (summary, rows), folder in zip(runs, folders, strict=True):
+        label = summary["label"]
+        curves[label if label not in curves else f"{label} ({folder.name})"] = rows
+    summaries = [summary for summary, _ in runs]
+    text = f"{table(summaries)}\n{provenance(summaries)}"
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "table.md", text)
+    first = summaries[0]
+    draw_curves(curves, out / "comparison.png", f"{first['dataset']}, {first['backbone']}")
+    return text
+
+
+def main() -> None:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="simco-report", description=__doc__.splitlines()[0])
+    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument(
+        "--out", type=Path, default=Path("."), help="where to write (default: here)"
+    )
+    arguments = parser.parse_args()
+    try:
+        text = report(arguments.runs, arguments.out)
+    except FileNotFoundError as error:
+        sys.exit(f"simco-report: {error}")
+    print(f"{text}\nfigure: {arguments.out / 'comparison.png'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Lightning's Trainer and loggers, from a completed config."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from lightning.pytorch import Trainer
+from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.loggers import TensorBoardLogger
+from omegaconf import DictConfig, OmegaConf
+
+from simco_methods.config import runs_on_cpu
+from simco_methods.config.schema import TRAINER_KEYS
+from simco_methods.data import has_validation
+from simco_methods.runner.folder import RunFolder
+from simco_methods.runner.recorder import Recorder
+
+
+def process_rank() -> int:
+    """This process's number before a process group exists, from the launcher's environment."""
+    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return 0
+
+
+def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Trainer:
+    """The Trainer of a run: every key of Lightning's that ``cfg`` sets, our loggers and recorder."""
+    # Lightning's notes on missing GPUs and loggers; its warnings stay.
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    plain = OmegaConf.to_container(cfg)
+    settings = {key: plain[key] for key in TRAINER_KEYS if key in plain}
+    if settings["sync_batchnorm"] and runs_on_cpu(cfg):
+        settings["sync_batchnorm"] = False
+        if cfg.devices > 1 and process_rank() == 0:
+            print("sync_batchnorm needs GPUs: each process normalises its own batch", flush=True)
+    if process_rank() > 0 or not sys.stdout.isatty():
+        settings.setdefault("enable_progress_bar", False)
+    if not has_validation(cfg.data):
+        settings["limit_val_batches"] = 0
+    return Trainer(
+        **{**settings, "use_distributed_sampler": False},
+        logger=_loggers(cfg, folder),
+        callbacks=[recorder, LearningRateMonitor(logging_interval="step")],
+        default_root_dir=folder.path,
+    )
+
+
+def _loggers(cfg: DictConfig, folder: RunFolder) -> list[Any]:
+    loggers: list[Any] = [
+        TensorBoardLogger(folder.path, name="tensorboard", version="", default_hp_metric=False)
+    ]
+    if cfg.wandb.enabled:
+        from lightning.pytorch.loggers import WandbLogger
+
+        loggers.append(
+            WandbLogger(
+                name=cfg.name,
+                project=cfg.wandb.project,
+                entity=cfg.wandb.entity,
+                offline=cfg.wandb.offline,
+                save_dir=folder.path,
+                # The same id after an interruption: one run there as here.
+                id=f"{cfg.name}-{folder.fingerprint}",
+                resume="allow",
+            )
+        )
+    return loggers
