@@ -164,3 +164,22 @@ def test_the_table_of_solo_learn_is_completed_not_changed():
     register()
     assert all(SOLO_METHODS[name] is METHODS[name] for name in METHODS)
     assert all(SOLO_METHODS[name] is kind for name, kind in before.items())
+
+
+@pytest.mark.solo_learn
+@pytest.mark.skipif(SOLO is None, reason="needs solo-learn on the path")
+def test_argparse_scripts_see_the_methods(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        "from solo.methods import METHODS\n"
+        "print(__name__, sys.argv[1:], [m for m in ('simco', 'simmoco', 'mocov2') if m in METHODS])"
+    )
+    done = run("-m", "simco_methods.solo_learn", str(script), "--k", "5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "__main__ ['--k', '5'] ['simco', 'simmoco', 'mocov2']" in done.stdout
+
+
+def test_a_missing_script_is_named(tmp_path):
+    done = run("-m", "simco_methods.solo_learn", "main_nnk.py", cwd=tmp_path)
+    assert done.returncode != 0 and "main_nnk.py is no file" in done.stderr

@@ -28,7 +28,7 @@ def process_rank() -> int:
 
 
 def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Trainer:
-    """The Trainer of a run: each of Lightning's keys that ``cfg`` sets, our loggers, our recorder."""
+    """The Trainer of a run: Lightning's keys in ``cfg``, our loggers, our recorder."""
     # Lightning's notes on missing GPUs and loggers; its warnings stay.
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     plain = OmegaConf.to_container(cfg)

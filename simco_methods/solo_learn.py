@@ -1,0 +1,29 @@
+"""Runs a script of solo-learn's that does not use Hydra, with the pack's methods registered.
+
+    python -m simco_methods.solo_learn main_knn.py ARGS
+
+The script (``main_knn.py``, ``main_umap.py``) runs unchanged. Hydra scripts need nothing of this.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Entry point."""
+    if len(sys.argv) < 2 or not Path(sys.argv[1]).is_file():
+        given = sys.argv[1] if len(sys.argv) > 1 else "nothing"
+        sys.exit(f"usage: python -m simco_methods.solo_learn SCRIPT ARGS; {given} is no file")
+    from simco_methods.methods import register
+
+    sys.argv = sys.argv[1:]
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
+    register()
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
