@@ -19,6 +19,6 @@ for method in mocov2 simmoco simco; do
     "data.train_path=$data" "data.val_path=$data" \
     data.train_images_per_class=1000 data.val_images_per_class=200 data.num_workers=2 \
     backbone.name=micro_resnet max_epochs=20 scheduler.warmup_epochs=2 precision=32-true \
-    "${queue[@]}" "$@"
+    ${queue[@]+"${queue[@]}"} "$@"
 done
 simco-report "$out/mocov2" "$out/simmoco" "$out/simco" --out "$out"

@@ -85,9 +85,11 @@ def report(folders: Sequence[Path], out: Path) -> str:
     """
     runs = [read_run(folder) for folder in folders]
     curves: dict[str, list[dict[str, float]]] = {}
-    for (summary, rows), folder in zip(runs, folders, strict=True):
-        label = summary["label"]
-        curves[label if label not in curves else f"{label} ({folder.name})"] = rows
+    for summary, rows in runs:
+        label = name = summary["label"]
+        while name in curves:
+            name = f"{label} ({len(curves) + 1})"
+        curves[name] = rows
     summaries = [summary for summary, _ in runs]
     text = f"{table(summaries)}\n{provenance(summaries)}"
     out.mkdir(parents=True, exist_ok=True)

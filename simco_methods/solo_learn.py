@@ -17,10 +17,11 @@ def main() -> None:
     if len(sys.argv) < 2 or not Path(sys.argv[1]).is_file():
         given = sys.argv[1] if len(sys.argv) > 1 else "nothing"
         sys.exit(f"usage: python -m simco_methods.solo_learn SCRIPT ARGS; {given} is no file")
+    sys.argv = sys.argv[1:]
+    # As Python does for a script; solo-learn may be nowhere but beside it.
+    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     from simco_methods.methods import register
 
-    sys.argv = sys.argv[1:]
-    sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     register()
     runpy.run_path(sys.argv[0], run_name="__main__")
 

@@ -2,11 +2,13 @@ import os
 import warnings
 
 import pytest
+import torch
 
 from simco_methods.host import HOST
 
-# Workers and processes share the machine's cores with pytest: no pool of threads in each.
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# The models are tiny: on a busy machine threads that wait for each other cost more than they give.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 
 
 def pytest_report_header(config):

@@ -17,7 +17,8 @@ import simco_methods, solo_configs, hydra_plugins.simco_methods
 with initialize(version_base="1.3", config_path=None):
     cfg = compose("cifar100/simmoco_v2plus")  # through the plugin's search path
 assert cfg.method == "simmoco" and cfg.augmentations[0].crop_size == 32
-print(simco_methods.__file__, solo_configs.__file__, hydra_plugins.simco_methods.__file__, sep="\\n")
+for module in (simco_methods, solo_configs, hydra_plugins.simco_methods):
+    print(module.__file__)
 """
 
 

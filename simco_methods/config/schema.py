@@ -136,7 +136,7 @@ _RUN: dict[str, Check] = {
     "checkpoint.frequency": integer(1),
     "checkpoint.keep_prev": flag,
     "auto_resume.enabled": flag,
-    "auto_resume.max_hours": number(0),
+    "auto_resume.max_hours": optional(number(0)),
     "wandb.enabled": flag,
     "wandb.entity": optional(text),
     "wandb.project": text,
@@ -165,7 +165,14 @@ _VIEW: dict[str, Check] = {
 }
 
 # The runner builds these of Lightning's Trainer itself.
-_OWN_TRAINER_KEYS = ("self", "logger", "callbacks", "default_root_dir", "enable_checkpointing")
+_OWN_TRAINER_KEYS = (
+    "self",
+    "logger",
+    "callbacks",
+    "default_root_dir",
+    "enable_checkpointing",
+    "use_distributed_sampler",
+)
 TRAINER_KEYS = tuple(
     name for name in inspect.signature(Trainer.__init__).parameters if name not in _OWN_TRAINER_KEYS
 )
@@ -197,9 +204,10 @@ def check_config(cfg: DictConfig) -> None:
     known = {**{key: anything for key in TRAINER_KEYS}, **_RUN}
     faults = list(_walk(cfg, known, "", known))
     for key in _REQUIRED:
-        if OmegaConf.is_missing(cfg, key) or OmegaConf.select(cfg, key) is None:
+        if OmegaConf.select(cfg, key) is None:  # None for a missing one, too
             faults.append(f"{key} is not set")
-    if OmegaConf.is_missing(cfg, "data.train_path"):
+    data = OmegaConf.select(cfg, "data")
+    if isinstance(data, DictConfig) and OmegaConf.is_missing(data, "train_path"):
         faults.append("data.train_path is not set: the folder of the training images")
     views = OmegaConf.select(cfg, "augmentations")
     if views is not None:

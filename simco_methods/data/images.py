@@ -43,7 +43,7 @@ class ImageSet:
         try:
             with Image.open(image) as opened:
                 return opened.convert("RGB")
-        except (OSError, SyntaxError, ValueError) as error:
+        except Exception as error:  # Pillow's decoders raise many kinds
             raise OSError(f"cannot read the image {image}: {error}") from error
 
     def select(self, rows: np.ndarray) -> ImageSet:
@@ -58,6 +58,8 @@ class ImageSet:
         Raises:
             ValueError: a class that has fewer.
         """
+        if not self.classes:
+            raise ValueError("images without labels cannot be counted by class")
         rows = []
         for number, name in enumerate(self.classes):
             found = np.flatnonzero(self.labels == number)
@@ -114,6 +116,15 @@ def folder_images(
         raise FileNotFoundError(
             f"no class folder with images in {folder}; for images without labels set "
             "data.no_labels=true"
+        )
+    loose = sum(
+        entry.is_file() and entry.name.lower().endswith(EXTENSIONS) for entry in os.scandir(folder)
+    )
+    if loose:
+        raise ValueError(
+            f"{folder} holds {loose} images beside its class folders "
+            f"({', '.join(list(per_class)[:5])}); move them into one, or take all "
+            "images without labels by data.no_labels=true"
         )
     names = list(classes) if classes is not None else list(per_class)
     unknown = sorted(set(per_class) - set(names))

@@ -71,17 +71,30 @@ class EpochSampler(Sampler):
         batch_size: B, of one process.
         seed: of the order.
         rank, world_size: this process, and how many there are.
+        first_epoch: the epoch that a resumed run begins with.
     """
 
-    def __init__(self, length: int, batch_size: int, seed: int, rank: int = 0, world_size: int = 1):
+    def __init__(
+        self,
+        length: int,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        first_epoch: int = 0,
+    ):
         self.batches = length // (batch_size * world_size)
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.rank, self.world_size = rank, world_size
-        self.epoch = 0
+        self.epoch = self.first_epoch = first_epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning before each epoch."""
-        self.epoch = epoch
+        """Called by Lightning before each epoch.
+
+        Resuming, Lightning first says 0 and makes the iterator, whose workers begin at once; the
+        epoch to resume at holds against that.
+        """
+        self.epoch = max(epoch, self.first_epoch)
 
     def __len__(self) -> int:
         return self.batches * self.batch_size
@@ -106,6 +119,14 @@ class PretrainData(pl.LightningDataModule):
     def __init__(self, cfg: DictConfig, train: ImageSet, val: ImageSet | None):
         super().__init__()
         self.cfg, self.train, self.val = cfg, train, val
+        self._first_epoch = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Saved with checkpoints, which are made at the end of an epoch."""
+        return {"next_epoch": self.trainer.current_epoch + 1}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self._first_epoch = state_dict["next_epoch"]
 
     @classmethod
     def from_config(cls, cfg: DictConfig) -> PretrainData:
@@ -114,13 +135,18 @@ class PretrainData(pl.LightningDataModule):
         val = load_images(cfg.data, "val", train.classes) if has_validation(cfg.data) else None
         return cls(cfg, train, val)
 
-    def check_size(self, batch: int) -> None:
-        """Raises ``ValueError`` if there are fewer images than one batch of all processes."""
-        if len(self.train) < batch:
-            size = self.cfg.optimizer.batch_size
+    def check_size(self, processes: int) -> None:
+        """Raises ``ValueError`` if there are too few images for ``processes`` of them."""
+        size = self.cfg.optimizer.batch_size
+        if len(self.train) < size * processes:
             raise ValueError(
-                f"one batch needs {batch} images (optimizer.batch_size={size} on "
-                f"{batch // size} process(es)), the data has {len(self.train)}"
+                f"one batch needs {size * processes} images (optimizer.batch_size={size} on "
+                f"{processes} process(es)), the data has {len(self.train)}"
+            )
+        if self.val is not None and len(self.val) < processes:
+            raise ValueError(
+                f"{processes} processes need as many images to validate on, "
+                f"there are {len(self.val)}"
             )
 
     def train_dataloader(self) -> DataLoader:
@@ -136,6 +162,7 @@ class PretrainData(pl.LightningDataModule):
             self.cfg.seed,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
+            first_epoch=self._first_epoch,
         )
         return self._loader(
             PretrainSet(self.train, transforms, self.cfg.seed), sampler=sampler, drop_last=True

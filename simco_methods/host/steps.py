@@ -30,12 +30,12 @@ def probe_metrics(logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
         ``loss`` (scalar; zero, with zero gradient, if no row is labelled), ``acc1`` and ``acc5``
         (each (1,), percent). With fewer than 5 classes acc5 takes as many as there are.
     """
-    count = (targets != -1).sum().clamp(min=1)
+    count = (targets != -1).sum().clamp(min=1).float()
     loss = F.cross_entropy(logits.float(), targets, ignore_index=-1, reduction="sum") / count
     with torch.no_grad():
         hits = logits.topk(min(5, logits.shape[1])).indices == targets.unsqueeze(1)
-        acc1 = 100.0 * hits[:, :1].sum() / count
-        acc5 = 100.0 * hits.sum() / count
+        acc1 = hits[:, :1].float().sum() * 100 / count
+        acc5 = hits.float().sum() * 100 / count
     return {"loss": loss, "acc1": acc1.reshape(1), "acc5": acc5.reshape(1)}
 
 
@@ -87,6 +87,7 @@ class ViewSteps:
             self.knn = OnlineKNN(
                 self.cfg.knn_eval.k, self.cfg.knn_eval.distance_func, self.num_classes
             )
+        self._fills_bank = self.knn_eval
 
     # ---- training --------------------------------------------------------------------------------
 
@@ -114,10 +115,10 @@ class ViewSteps:
         images, targets = self._views(batch)
         outs = [self.base_training_step(images[view], targets) for view in views]
         outs = {name: [out[name] for out in outs] for name in outs[0]}
-        self._mean_over_views(outs, "", "train_")
+        self._mean_over_views(outs, "")
         if self.has_probe:
             self._log_probe(outs, targets, "train_", "")
-        if self.knn_eval:
+        if self._fills_bank:
             self.knn.update("train", torch.cat(outs["feats"]), targets.repeat(len(views)))
         return outs
 
@@ -125,6 +126,14 @@ class ViewSteps:
         """Logs ``<name>_step`` now and then, and the epoch's mean as ``<name>`` at its end."""
         self.log_dict({f"{name}_step": value for name, value in values.items()}, on_step=True)
         self._train_means.add(values, weight)
+
+    def on_train_epoch_start(self) -> None:
+        if self.knn_eval:
+            # Only the epoch that is validated fills the kNN bank, and only with its own features.
+            self.knn.reset()
+            every = self.trainer.check_val_every_n_epoch or 1
+            validates = self.trainer.enable_validation and (self.current_epoch + 1) % every == 0
+            self._fills_bank = validates
 
     def on_train_epoch_end(self) -> None:
         for name, mean in self._train_means.pop(self.trainer).items():
@@ -142,7 +151,7 @@ class ViewSteps:
         return images, targets
 
     @staticmethod
-    def _mean_over_views(outs: dict[str, Any], prefix: str, log_prefix: str) -> None:
+    def _mean_over_views(outs: dict[str, Any], prefix: str) -> None:
         for name in ("loss", "acc1", "acc5"):
             if prefix + name in outs:
                 outs[prefix + name] = sum(outs[prefix + name]) / len(outs[prefix + name])
@@ -207,7 +216,7 @@ class MomentumSteps(ViewSteps):
         images, targets = self._views(batch)
         outs = [self._shared_step_momentum(images[view], targets) for view in views]
         outs = {f"momentum_{name}": [out[name] for out in outs] for name in outs[0]}
-        self._mean_over_views(outs, "momentum_", "train_momentum_")
+        self._mean_over_views(outs, "momentum_")
         if self.momentum_classifier is not None:
             self._log_probe(outs, targets, "train_momentum_", "momentum_")
         return outs
@@ -226,12 +235,28 @@ class MomentumSteps(ViewSteps):
         self._set_tau()
 
     def on_train_batch_end(self, outputs: Any, batch: Sequence[Any], batch_idx: int) -> None:
-        """One EMA update for each optimiser step, however many batches it took."""
+        """One EMA update for each optimiser step, however many batches it took.
+
+        A step that the float16 gradient scaler skips leaves the EMA as it is; tau and the learning
+        rate go on with the count of steps, which includes it.
+        """
         if self.trainer.global_step > self.last_step:
-            self.momentum_updater.update_pairs(self.momentum_pairs)
+            if not self._scaler_skipped():
+                self.momentum_updater.update_pairs(self.momentum_pairs)
             self.log("tau", self.momentum_updater.cur_tau)
             self._set_tau()
         self.last_step = self.trainer.global_step
+
+    def _scaler_skipped(self) -> bool:
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        if scaler is None:
+            return False
+        # The scaler has just read its own flag from the device: this read adds no wait.
+        scale, before = scaler.get_scale(), self._scale
+        self._scale = scale
+        return scale < before
+
+    _scale = 0.0
 
     def _set_tau(self) -> None:
         self.momentum_updater.update_tau(

@@ -64,7 +64,8 @@ def decoupled_info_nce_loss(
     positive, vector = bank_similarities(query, key, vector_negatives)
     # Detached like everything of the scalar component: it weighs the gradient, it has none.
     scalar = query.detach() @ scalar_negatives.detach().T
-    return dual_loss_from_logits(
+    loss = dual_loss_from_logits(
         anchor_logit(positive, vector, tau_alpha),
         anchor_logit(positive.detach(), scalar, tau_beta),
-    ).mean()
+    )
+    return loss.mean().to(query.dtype)

@@ -73,36 +73,35 @@ def dual_temperature_loss(
         raise ValueError(
             "all_keys and positive_index go together, and all_queries with them if symmetric"
         )
-    if gathered:
-        check_bank("all_keys", all_keys, query)
-        query, key, all_keys = common_precision(query, key, all_keys)
-        similarity = query @ all_keys.T
-    else:
-        query, key = common_precision(query, key)
-        similarity = query @ key.T
+    if not gathered:
+        all_keys, all_queries = key, query
         positive_index = torch.arange(len(query), device=query.device)
-    if similarity.shape[1] < 2:
-        raise ValueError(
-            f"in-batch negatives need at least 2 rows, got {similarity.shape[1]}: "
-            "there is nothing to contrast with"
-        )
-
-    loss = _one_sided(similarity, positive_index, tau_alpha, tau_beta)
-    if not symmetric:
-        return loss
-    if gathered:
-        check_bank("all_queries", all_queries, query)
-        reverse = key @ all_queries.to(key.dtype).T
-    else:
-        reverse = similarity.T
-    return (loss + _one_sided(reverse, positive_index, tau_alpha, tau_beta)) / 2
+    sides = [("all_keys", query, key, all_keys)]
+    if symmetric:
+        sides.append(("all_queries", key, query, all_queries))
+    losses = []
+    for name, anchor, positive, bank in sides:
+        check_bank(name, bank, query)
+        if len(bank) < 2:
+            raise ValueError(
+                f"in-batch negatives need at least 2 rows, got {len(bank)}: "
+                "there is nothing to contrast with"
+            )
+        rows = common_precision(anchor, positive, bank)
+        losses.append(_one_sided(*rows, positive_index, tau_alpha, tau_beta))
+    return sum(losses) / len(losses)
 
 
 def _one_sided(
-    similarity: Tensor, positive_index: Tensor, tau_alpha: float, tau_beta: float
+    anchor: Tensor,
+    positive: Tensor,
+    bank: Tensor,
+    positive_index: Tensor,
+    tau_alpha: float,
+    tau_beta: float,
 ) -> Tensor:
-    positive, negatives = in_batch_similarities(similarity, positive_index)
-    vector_logit = anchor_logit(positive, negatives, tau_alpha)
+    similar, negatives = in_batch_similarities(anchor, positive, bank, positive_index)
+    vector_logit = anchor_logit(similar, negatives, tau_alpha)
     with torch.no_grad():
-        scalar_logit = anchor_logit(positive, negatives, tau_beta)
-    return dual_loss_from_logits(vector_logit, scalar_logit).mean()
+        scalar_logit = anchor_logit(similar, negatives, tau_beta)
+    return dual_loss_from_logits(vector_logit, scalar_logit).mean().to(anchor.dtype)

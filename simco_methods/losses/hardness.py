@@ -42,7 +42,8 @@ def anchor_hardness(
     tensor([0.2888, 0.2888, 0.2888, 0.2888])
     """
     check_temperature(tau=tau)
-    return torch.sigmoid(anchor_logit(*split_negatives(query, key, negatives), tau))
+    positive, similarities = split_negatives(query, key, negatives)
+    return torch.sigmoid(anchor_logit(positive, similarities, tau)).to(similarities.dtype)
 
 
 @full_precision
@@ -102,8 +103,9 @@ def relative_penalty(
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
     check_temperature(tau=tau)
-    logit = anchor_logit(*split_negatives(query, key, negatives), tau)
-    return torch.softmax(F.logsigmoid(logit), dim=0)
+    positive, similarities = split_negatives(query, key, negatives)
+    logit = anchor_logit(positive, similarities, tau)
+    return torch.softmax(F.logsigmoid(logit), dim=0).to(similarities.dtype)
 
 
 def penalty_entropy(penalty: Tensor, normalized: bool = True) -> Tensor:

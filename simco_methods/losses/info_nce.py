@@ -42,4 +42,5 @@ def info_nce_loss(query: Tensor, key: Tensor, negatives: Tensor, tau: float = 0.
     """
     check_temperature(tau=tau)
     positive, similarities = split_negatives(query, key, negatives)
-    return info_nce_from_logit(anchor_logit(positive, similarities, tau)).mean()
+    loss = info_nce_from_logit(anchor_logit(positive, similarities, tau)).mean()
+    return loss.to(similarities.dtype)

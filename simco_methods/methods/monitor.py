@@ -31,8 +31,10 @@ def effective_rank(embeddings: Tensor) -> Tensor:
         embeddings: (N, D).
 
     Returns:
-        Scalar from 1 (all rows on one line) to min(N, D).
+        Scalar from 1 (all rows on one line) to min(N, D); NaN if a row is not finite.
     """
+    if not torch.isfinite(embeddings).all():
+        return embeddings.new_full((), torch.nan, dtype=torch.float32)
     values = torch.linalg.svdvals(embeddings.float())
     share = values / values.sum().clamp(min=torch.finfo(torch.float32).tiny)
     return torch.exp(torch.special.entr(share).sum())
@@ -78,7 +80,8 @@ class EmbeddingMonitor:
     ) -> None:
         """Logs ``train_nce_loss`` and ``train_z_std`` each step, and every
         ``trainer.log_every_n_steps`` batches ``train_effective_rank``, ``train_hardness`` (the mean
-        W at ``tau``) and ``train_penalty_entropy`` (normalised entropy of r+).
+        W at ``tau``) and ``train_penalty_entropy`` (normalised entropy of r+). In-batch negatives
+        are here those of each process.
 
         Args:
             loss: the contrastive loss.
@@ -104,6 +107,7 @@ class EmbeddingMonitor:
     _batches_seen = 0
 
     def on_train_epoch_start(self) -> None:
+        super().on_train_epoch_start()
         self._batches_seen = 0
 
     def on_train_epoch_end(self) -> None:

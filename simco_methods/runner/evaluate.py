@@ -16,8 +16,9 @@ def extract_features(
 ) -> tuple[Tensor, Tensor]:
     """Features (N, D) and labels (N,) of a loader of ``(images, labels)``, in its order."""
     features, labels = [], []
+    dtype = next(backbone.parameters()).dtype
     for images, targets in loader:
-        features.append(backbone(images.to(device)).float().cpu())
+        features.append(backbone(images.to(device, dtype)).float().cpu())
         labels.append(targets)
     return torch.cat(features), torch.cat(labels)
 

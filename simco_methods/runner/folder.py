@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config import fingerprint, identity
@@ -53,18 +54,11 @@ class RunFolder:
     def _check_owner(self) -> None:
         if not self.config.exists():
             return
-        other = identity(OmegaConf.load(self.config))
-        own = identity(self.cfg)
-        differ = sorted(
-            key for key in {*own, *other} if own.get(key, "unset") != other.get(key, "unset")
-        )
+        differ = differences(OmegaConf.load(self.config), self.cfg)
         if differ:
-            lines = [
-                f"  {k}: {other.get(k, 'unset')} there, {own.get(k, 'unset')} here" for k in differ
-            ]
             raise ValueError(
                 f"{self.path} holds a run of another configuration:\n"
-                + "\n".join(lines)
+                + "\n".join(differ.values())
                 + "\nLeave output_dir out, name another one, or remove that folder."
             )
 
@@ -73,6 +67,39 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_text(self.config, OmegaConf.to_yaml(self.cfg))
+
+
+def differences(there: DictConfig, here: DictConfig) -> dict[str, str]:
+    """What makes two completed configs different runs: a line for each key."""
+    other, own = identity(there), identity(here)
+    return {
+        key: f"  {key}: {other.get(key, 'unset')} there, {own.get(key, 'unset')} here"
+        for key in sorted({*own, *other})
+        if own.get(key, "unset") != other.get(key, "unset")
+    }
+
+
+def check_checkpoint(path: Path, cfg: DictConfig) -> None:
+    """Whether a run of ``cfg`` may go on from ``path``: only ``max_epochs`` may differ.
+
+    Raises:
+        ValueError: no checkpoint of the runner, or one of another configuration.
+    """
+    try:
+        # Read from disk as it is needed: nothing but the config is.
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        stored = OmegaConf.create(checkpoint["simco_methods"]["config"])
+    except Exception as error:
+        raise ValueError(
+            f"{path} is no checkpoint that simco-pretrain can continue "
+            f"({type(error).__name__}: {error})"
+        ) from error
+    differ = differences(stored, cfg)
+    extended = differ.pop("max_epochs", None)
+    if differ:
+        raise ValueError(f"{path} is of another configuration:\n" + "\n".join(differ.values()))
+    if extended:
+        print(f"the schedule is stretched: {extended.strip()}", flush=True)
 
 
 def write_text(path: Path, content: str) -> None:

@@ -14,11 +14,12 @@ except ImportError:  # Windows
     resource = None
 
 
-def hardware() -> str:
-    """The GPUs, or the processor and the threads that torch uses on it."""
-    if torch.cuda.is_available():
-        count = torch.cuda.device_count()
-        return f"{count} x {torch.cuda.get_device_name(0)}"
+def hardware(device: torch.device, count: int) -> str:
+    """The ``count`` devices of a run, or the processor and the threads that torch uses on it."""
+    if device.type == "cuda":
+        return f"{count} x {torch.cuda.get_device_name(device)}"
+    if device.type != "cpu":
+        return f"{count} x {device.type}"
     return f"{_processor()}, {torch.get_num_threads()} threads"
 
 
@@ -45,10 +46,10 @@ def versions() -> dict[str, str]:
     return found
 
 
-def peak_memory_mib() -> float | None:
-    """Peak memory in MiB: of the GPU if there is one, else of this process; None if unknown."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated() / 2**20
+def peak_memory_mib(device: torch.device) -> float | None:
+    """Peak memory in MiB: of the GPU, on a CPU of this process; None if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
     if resource is None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

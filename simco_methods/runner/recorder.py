@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import shutil
 import sys
 import time
 from typing import Any
@@ -90,8 +91,7 @@ class Recorder(Checkpoint):
             os.replace(temporary, target)
             if settings.keep_prev:
                 kept = target.with_name(f"epoch={trainer.current_epoch}.ckpt")
-                kept.unlink(missing_ok=True)
-                os.link(target, kept)
+                shutil.copyfile(target, kept)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -100,7 +100,7 @@ class Recorder(Checkpoint):
             "version": __version__,
             "host": HOST,
             "fingerprint": self.folder.fingerprint,
-            "config": OmegaConf.to_container(pl_module.cfg),
+            "config": OmegaConf.to_container(self.folder.cfg),
         }
 
     def state_dict(self) -> dict[str, Any]:

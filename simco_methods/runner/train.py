@@ -15,10 +15,11 @@ from omegaconf import DictConfig
 
 from simco_methods.config import complete, parse
 from simco_methods.data import PretrainData
+from simco_methods.data.transforms import view_transform
 from simco_methods.host import HOST
 from simco_methods.methods import METHODS
 from simco_methods.runner.evaluate import offline_knn
-from simco_methods.runner.folder import RunFolder, write_json
+from simco_methods.runner.folder import RunFolder, check_checkpoint, write_json
 from simco_methods.runner.machine import hardware, peak_memory_mib, versions
 from simco_methods.runner.plots import draw_curves
 from simco_methods.runner.recorder import Recorder
@@ -50,16 +51,16 @@ class Run:
             KeyboardInterrupt: the run was interrupted; running it again continues it.
         """
         cfg, trainer, data = self.cfg, self.trainer, self.data
-        if process_rank() == 0:
+        if trainer.is_global_zero:
             self.folder.create()
             print("\n".join(self._introduction()), flush=True)
             if self._measures_knn and self.resume is None:
                 self.recorder.untrained = self._knn()
         # Evaluating, or not, must not change what is drawn in training.
-        seed_everything(cfg.seed, workers=True, verbose=False)
+        seed_everything(cfg.seed, workers=True)
         started = time.time()
         trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
-        if trainer.interrupted or trainer.current_epoch < cfg.max_epochs:
+        if trainer.interrupted:
             raise KeyboardInterrupt(f"interrupted; the same command continues {self.folder.path}")
         if trainer.is_global_zero:
             data.trainer = None  # all images, not this process's share
@@ -73,6 +74,10 @@ class Run:
     @property
     def _world_size(self) -> int:
         return self.trainer.num_devices * self.trainer.num_nodes
+
+    @property
+    def _hardware(self) -> str:
+        return hardware(self.trainer.strategy.root_device, self._world_size)
 
     @property
     def _measures_knn(self) -> bool:
@@ -91,12 +96,14 @@ class Run:
             f"{cfg.name}: {cfg.method} on {cfg.data.dataset}, {cfg.backbone.name} "
             f"({parameters:.1f} M parameters), host {HOST}, seed {cfg.seed}",
             f"  {len(data.train)} training images, {len(data.val) if data.val else 'none'} to "
-            f"validate on; {hardware()}",
+            f"validate on; {self._hardware}",
             f"  effective batch {batch * accumulated} ({size} x {self._world_size} process(es) x "
             f"{accumulated} accumulated), learning rate {model.lr:g}, "
             f"{model.negatives_per_anchor(batch)} negatives per anchor",
             f"  folder {self.folder.path}",
         ]
+        if cfg.debug_augmentations:
+            lines += [str(view_transform(cfg.data.dataset, view)) for view in cfg.augmentations]
         if accumulated > 1:
             lines.append("  note: accumulating gradients adds no negatives")
         if self.resume:
@@ -124,9 +131,9 @@ class Run:
             "images_per_second": statistics.median(
                 r["images_per_second"] for r in recorder.history
             ),
-            "peak_memory_mib": peak_memory_mib(),
+            "peak_memory_mib": peak_memory_mib(self.trainer.strategy.root_device),
             "processes": self._world_size,
-            "hardware": hardware(),
+            "hardware": self._hardware,
             "versions": versions(),
             "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
         }
@@ -157,9 +164,9 @@ def prepare(cfg: DictConfig) -> Run | Path:
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
     data = PretrainData.from_config(parsed)
-    data.check_size(recorder.images_per_batch)
+    data.check_size(world_size)
 
-    seed_everything(cfg.seed, workers=True, verbose=False)
+    seed_everything(cfg.seed, workers=True)
     model = METHODS[cfg.method](parsed)
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
@@ -183,10 +190,17 @@ def _checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> str | None:
         path = Path(cfg.resume_from_checkpoint)
         if not path.is_file():
             raise FileNotFoundError(f"resume_from_checkpoint={path}: there is no such file")
+        check_checkpoint(path, cfg)
         return str(path)
-    if cfg.auto_resume.enabled and folder.last_checkpoint.is_file():
-        return str(folder.last_checkpoint)
-    return None
+    last = folder.last_checkpoint
+    if not cfg.auto_resume.enabled or not last.is_file():
+        return None
+    hours = (time.time() - last.stat().st_mtime) / 3600
+    limit = cfg.auto_resume.max_hours
+    if limit is not None and hours > limit:
+        print(f"{last} is {hours:.1f} hours old (auto_resume.max_hours={limit}): starts anew")
+        return None
+    return str(last)
 
 
 def _closing(summary: dict[str, Any], folder: RunFolder) -> str:

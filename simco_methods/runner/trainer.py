@@ -30,7 +30,8 @@ def process_rank() -> int:
 def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Trainer:
     """The Trainer of a run: Lightning's keys in ``cfg``, our loggers, our recorder."""
     # Lightning's notes on missing GPUs and loggers; its warnings stay.
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     plain = OmegaConf.to_container(cfg)
     settings = {key: plain[key] for key in TRAINER_KEYS if key in plain}
     if settings["sync_batchnorm"] and runs_on_cpu(cfg):
@@ -42,7 +43,8 @@ def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Tra
     if not has_validation(cfg.data):
         settings["limit_val_batches"] = 0
     return Trainer(
-        **{**settings, "use_distributed_sampler": False},
+        **settings,
+        use_distributed_sampler=False,  # the sampler shares the images out itself
         logger=_loggers(cfg, folder),
         callbacks=[recorder, LearningRateMonitor(logging_interval="step")],
         default_root_dir=folder.path,

@@ -19,7 +19,7 @@ def config(**changes):
 @pytest.mark.parametrize(
     "key, nearest",
     [
-        ("optimzer__lr", "optimizer.lr"),
+        ("optimzer__lr", "optimizer"),
         ("optimizer__batchsize", "optimizer.batch_size"),
         ("max_epoch", "max_epochs"),
         ("scheduler__warmup", "scheduler.warmup_epochs"),
@@ -33,9 +33,7 @@ def config(**changes):
 def test_unknown_keys_name_the_nearest(key, nearest):
     with pytest.raises(ValueError) as caught:
         complete(config(**{key: 1}))
-    dotted = key.replace("__", ".").split(".lr")[0]
-    assert dotted in str(caught.value)
-    assert nearest in str(caught.value) or nearest.split(".")[0] in str(caught.value)
+    assert f"did you mean {nearest}?" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ def test_float32_agrees_with_float64(tau_alpha, noise):
         lambda q, k: dual_temperature_loss(
             q, k, tau_alpha=tau_alpha, tau_beta=10 * tau_alpha, symmetric=True
         ),
+        lambda q, k: dual_temperature_loss(q, k, tau_alpha=tau_alpha, tau_beta=tau_alpha),
+        lambda q, k: info_nce_loss(q, k, bank.to(q.dtype), tau_alpha),
         lambda q, k: decoupled_info_nce_loss(
             q, k, bank.to(q.dtype), bank[:64].to(q.dtype), tau_alpha, 1.0
         ),
@@ -188,6 +190,21 @@ def test_float32_agrees_with_float64(tau_alpha, noise):
         double = gradients(function, query.double(), key.double())
         errors = [relative_error(s, d) for s, d in zip(single, double, strict=True)]
         assert max(errors) < 1e-5, errors
+
+
+@pytest.mark.parametrize("tau_alpha", [0.01, 0.1, 2.0])
+def test_float32_agrees_with_float64_on_a_large_matrix(tau_alpha):
+    """Summed in float32: 1e-5 still, but at the lowest temperatures."""
+    query, key = (x.float() for x in tight_pairs(n=1024))
+    bank = unit(4096, 128, seed=9, dtype=torch.float32)
+    for function in (
+        lambda q, k: dual_temperature_loss(q, k, tau_alpha=tau_alpha, tau_beta=1.0),
+        lambda q, k: info_nce_loss(q, k, bank.to(q.dtype), tau_alpha),
+    ):
+        single = gradients(function, query, key)
+        double = gradients(function, query.double(), key.double())
+        errors = [relative_error(s, d) for s, d in zip(single, double, strict=True)]
+        assert max(errors) < (1e-5 if tau_alpha >= 0.02 else 3e-5), errors
 
 
 @pytest.mark.parametrize("tau_alpha", [0.05, 0.1, 0.5, 2.0])

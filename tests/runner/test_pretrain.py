@@ -89,7 +89,8 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(name, symmetric, tmp_path
     changes = {"method_kwargs__symmetric": True} if symmetric else {}
     if name != "simco":
         changes["momentum__final_tau"] = 1.0
-    changes.update(max_epochs=3, accumulate_grad_batches=2)
+    # Workers begin to load as soon as their iterator is made, before Lightning has said the epoch.
+    changes.update(max_epochs=3, accumulate_grad_batches=2, data__num_workers=int(symmetric))
     straight = pretrain(quick(f"digits/{leaf}", tmp_path / "straight", **changes))
 
     start = Recorder.on_train_epoch_start
@@ -182,10 +183,14 @@ def test_an_explicit_checkpoint_extends_a_run(tmp_path):
     longer = pretrain(
         quick("digits/mocov2", tmp_path / "longer", max_epochs=3, resume_from_checkpoint=checkpoint)
     )
-    assert [row["epoch"] for row in rows(longer)] == ["0", "1", "2"]
+    table = rows(longer)
+    assert [row["epoch"] for row in table] == ["0", "1", "2"]
+    # At the rates of the longer schedule: 3 warm-up steps of 9, then a cosine; after step 6 and 9.
+    peak = 0.12 * 16 / 256
+    assert [float(row["lr"]) for row in table[1:]] == pytest.approx([peak / 2, 0])
     with pytest.raises(FileNotFoundError, match="resume_from_checkpoint=nowhere.ckpt"):
         pretrain(quick("digits/mocov2", tmp_path / "no", resume_from_checkpoint="nowhere.ckpt"))
-    with pytest.raises(RuntimeError, match="queues.0.keys"):
+    with pytest.raises(ValueError, match="method_kwargs.queue_size: 1024 there, 64 here"):
         pretrain(
             quick(
                 "digits/mocov2",

@@ -237,6 +237,13 @@ class BaseMomentumMethod(MomentumSteps, BaseMethod):
         """(online, momentum) modules that the EMA update pairs up."""
         return [(self.backbone, self.momentum_backbone)]
 
+    def training_step(self, batch: list[Any], batch_idx: int) -> dict[str, Any]:
+        """Trains the probes on all large crops of both networks; methods add their loss."""
+        views = range(self.num_large_crops)
+        outs = {**self.forward_views(batch, views), **self.forward_momentum_views(batch, views)}
+        outs["loss"] = outs["loss"] + outs.get("momentum_loss", 0.0)
+        return outs
+
     @torch.no_grad()
     def momentum_forward(self, X: Tensor) -> dict[str, Tensor]:
         """Images (N, 3, H, W) to the momentum backbone's ``feats``, without gradient."""

@@ -11,10 +11,13 @@ from torch.optim import Optimizer
 
 
 def lars(params, lr, weight_decay, eta=1e-3, clip_lr=False, exclude_bias_n_norm=False, **kwargs):
-    """timm's LARS under solo-learn's argument names."""
+    """timm's LARS under solo-learn's argument names: adapts every tensor, whatever its decay, or
+    with ``exclude_bias_n_norm`` only those of more than one dimension."""
+    params = [{**group, "params": list(group["params"]), "always_adapt": True} for group in params]
     if exclude_bias_n_norm:
-        # timm's LARS leaves groups without weight decay unadapted.
         params = without_decay_on_vectors(params)
+        for group in params:
+            group["always_adapt"] = group["params"][0].ndim > 1
     return Lars(
         params, lr=lr, weight_decay=weight_decay, trust_coeff=eta, trust_clip=clip_lr, **kwargs
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from typing import Any
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -60,6 +61,17 @@ class WarmupCosineLR(LRScheduler):
         self.min_lr = min_lr
         self.static_groups = list(static_groups)
         super().__init__(optimizer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far it has come; the lengths belong to the config, which may be extended."""
+        return {"last_epoch": self.last_epoch, "_step_count": self._step_count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on from there, at the rates of this schedule."""
+        super().load_state_dict(state_dict)
+        for group, lr in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+            group["lr"] = lr
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
     def get_lr(self) -> list[float]:
         return [
