@@ -12,9 +12,14 @@ import sys
 from pathlib import Path
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from simco_methods.runner.train import prepare
+
+_GROUPS = ("recipe", "dataset", "contrast", "augmentations")
+_failed: list[str] = []  # jobs of a sweep
 
 
 @hydra.main(version_base="1.3", config_path="pkg://solo_configs", config_name=None)
@@ -22,8 +27,13 @@ def _hydra_main(cfg: DictConfig) -> None:
     try:
         run = prepare(cfg)
     except (ValueError, FileNotFoundError) as error:
-        # The user's to mend: said without a traceback, before anything is written.
-        sys.exit(f"simco-pretrain: {error}")
+        # The user's to mend, before anything is trained: said without a traceback. The other jobs
+        # of a sweep go on.
+        if HydraConfig.get().mode != RunMode.MULTIRUN:
+            sys.exit(f"simco-pretrain: {error}")
+        print(f"simco-pretrain: {error}", file=sys.stderr)
+        _failed.append(", ".join(HydraConfig.get().overrides.task))
+        return
     if not isinstance(run, Path):
         run.fit()
 
@@ -34,26 +44,43 @@ def accept_every_key(arguments: list[str]) -> list[str]:
     Hydra would refuse them with its own message; this way a valid key works and a misspelt one
     reaches the check that names the nearest valid key. Config groups and Hydra's own keys stay.
     """
-    root = importlib.resources.files("solo_configs")
-    groups = {entry.name for entry in root.iterdir() if entry.is_dir()}
     accepted = []
     for argument in arguments:
         key = argument.split("=", 1)[0]
         plain = "=" in argument and key[:1].isalpha() and "@" not in key
-        if plain and key not in groups and key.split(".")[0] != "hydra":
+        if plain and key not in _GROUPS and key.split(".")[0] != "hydra":
             argument = f"++{argument}"
         accepted.append(argument)
     return accepted
 
 
+def _usage() -> str:
+    root = importlib.resources.files("solo_configs")
+    leaves = {
+        folder.name: sorted(f.name.removesuffix(".yaml") for f in folder.iterdir())
+        for folder in root.iterdir()
+        if folder.is_dir() and folder.name[0].isalpha() and folder.name not in _GROUPS
+    }
+    names = sorted({name for found in leaves.values() for name in found})
+    return (
+        f"{__doc__}\nConfigs: {{{','.join(sorted(leaves))}}}/{{{','.join(names)}}}\n"
+        "The README lists the keys; --hydra-help shows Hydra's own options."
+    )
+
+
 def main() -> None:
     """Entry point."""
+    options = ("--config-name", "-cn", "--hydra-help", "--version")
+    if not any(argument.startswith(options) for argument in sys.argv[1:]):
+        sys.exit(_usage())
     sys.argv[1:] = accept_every_key(sys.argv[1:])
     try:
         _hydra_main()
     except KeyboardInterrupt as interrupt:
         print(interrupt, file=sys.stderr)
         sys.exit(130)
+    if _failed:
+        sys.exit(f"simco-pretrain: {len(_failed)} job(s) did not run:\n  " + "\n  ".join(_failed))
 
 
 if __name__ == "__main__":

@@ -38,10 +38,14 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
     summary_file = folder / "summary.json"
     if not summary_file.is_file():
         raise FileNotFoundError(f"{folder} holds no finished run (there is no {summary_file.name})")
-    summary = json.loads(summary_file.read_text(encoding="utf-8"))
+    try:
+        summary = json.loads(summary_file.read_text(encoding="utf-8"))
+        plus = summary["symmetric"]
+    except (ValueError, KeyError) as error:
+        raise ValueError(f"{summary_file} is no summary of a run: {error!r}") from error
     with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
         rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
-    names = {**_LABELS, **(_SYMMETRIC if summary["symmetric"] else {})}
+    names = {**_LABELS, **(_SYMMETRIC if plus else {})}
     summary["label"] = names.get(summary["method"], summary["method"])
     return summary, rows
 
@@ -109,7 +113,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         text = report(arguments.runs, arguments.out)
-    except FileNotFoundError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"simco-report: {error}")
     print(f"{text}\nfigure: {arguments.out / 'comparison.png'}")
 

@@ -83,6 +83,9 @@ def complete(cfg: DictConfig) -> DictConfig:
     for key, value in _DEFAULTS.items():
         if OmegaConf.select(cfg, key) is None:
             OmegaConf.update(cfg, key, value, force_add=True)
+    if cfg.optimizer.name in ("sgd", "lars"):
+        momentum = OmegaConf.select(cfg, "optimizer.kwargs.momentum", default=0.9)
+        OmegaConf.update(cfg, "optimizer.kwargs.momentum", momentum, force_add=True)
     on_cpu = runs_on_cpu(cfg)
     cfg.devices = spell_devices(cfg.devices, on_cpu)
     cfg.precision = spell_precision(cfg.precision, on_cpu)
@@ -228,6 +231,8 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
 
 def labelled_folders(path: str) -> list[str]:
     """Names of the subfolders of ``path`` that hold images."""
+    if path is None:
+        raise ValueError("data.train_path is not set: the folder of the training images")
     root = Path(path).expanduser()
     if not root.is_dir():
         raise FileNotFoundError(f"data.train_path={path}: there is no such folder")

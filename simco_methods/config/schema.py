@@ -48,7 +48,18 @@ def flag(value: Any) -> str | None:
 
 
 def text(value: Any) -> str | None:
-    return None if isinstance(value, str) else "text"
+    return None if isinstance(value, str) and value.strip() else "text that is not empty"
+
+
+def file_name(value: Any) -> str | None:
+    plain = isinstance(value, str) and value.strip(". ") and not set(value) & set("/\\:")
+    return None if plain else "text that can name a folder, without / \\ and :"
+
+
+def share_or_count(value: Any) -> str | None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    share = isinstance(value, float) and 0 <= value <= 1
+    return None if whole or share else "a number of batches, or a share from 0.0 to 1.0"
 
 
 def numbers(value: Any) -> str | None:
@@ -73,9 +84,8 @@ def optional(check: Check) -> Check:
 
 
 def _fraction(value: Any) -> str | None:
-    return (
-        None if value == -1 or not number(0, 1, open_low=True)(value) else "-1 or a share in (0, 1)"
-    )
+    share = isinstance(value, float) and 0 < value < 1
+    return None if share or value == -1 else "-1 for all, or a share between 0 and 1"
 
 
 _PROBABILITY = number(0, 1)
@@ -83,7 +93,7 @@ _AMOUNT = number(0)
 
 # The keys below method_kwargs and the two kwargs are checked by the method, timm and the optimiser.
 _RUN: dict[str, Check] = {
-    "name": text,
+    "name": file_name,
     "method": text,  # checked against the registry by the runner
     "method_kwargs": mapping,
     "seed": integer(0),
@@ -141,6 +151,12 @@ _RUN: dict[str, Check] = {
     "wandb.entity": optional(text),
     "wandb.project": text,
     "wandb.offline": flag,
+    "check_val_every_n_epoch": optional(integer(1)),
+    "log_every_n_steps": integer(1),
+    "limit_train_batches": optional(share_or_count),
+    "limit_val_batches": optional(share_or_count),
+    "num_sanity_val_steps": optional(integer(-1)),
+    "gradient_clip_val": optional(number(0)),
     "hydra": anything,
 }
 
@@ -164,7 +180,8 @@ _VIEW: dict[str, Check] = {
     "horizontal_flip.prob": _PROBABILITY,
 }
 
-# The runner builds these of Lightning's Trainer itself.
+# Not to be set: what the runner builds for Lightning's Trainer itself, and what would end a run
+# before its max_epochs or swap its sampler.
 _OWN_TRAINER_KEYS = (
     "self",
     "logger",
@@ -172,6 +189,12 @@ _OWN_TRAINER_KEYS = (
     "default_root_dir",
     "enable_checkpointing",
     "use_distributed_sampler",
+    "fast_dev_run",
+    "max_steps",
+    "max_time",
+    "min_steps",
+    "min_epochs",
+    "overfit_batches",
 )
 TRAINER_KEYS = tuple(
     name for name in inspect.signature(Trainer.__init__).parameters if name not in _OWN_TRAINER_KEYS
@@ -216,14 +239,32 @@ def check_config(cfg: DictConfig) -> None:
         else:
             for index, view in enumerate(views):
                 prefix = f"augmentations[{index}]."
+                if not isinstance(view, DictConfig):
+                    faults.append(f"augmentations[{index}]={view!r}: must be a mapping")
+                    continue
                 faults += _walk(view, _VIEW, prefix, {prefix + key: None for key in _VIEW})
-                faults += [
-                    f"{prefix}{key} is not set"
-                    for key in ("crop_size", "num_crops")
-                    if key not in view
-                ]
+                faults += _odd_view(view, prefix)
+    faults += _odd_schedule(cfg)
     if faults:
         raise ValueError("the config does not fit:\n" + "\n".join(f"  - {f}" for f in faults))
+
+
+def _odd_schedule(cfg: DictConfig) -> Iterator[str]:
+    by_step = OmegaConf.select(cfg, "scheduler.name") == "step"
+    if by_step and not OmegaConf.select(cfg, "scheduler.lr_decay_steps"):
+        yield "scheduler.name=step needs scheduler.lr_decay_steps: [EPOCH, ...]"
+
+
+def _odd_view(view: DictConfig, prefix: str) -> Iterator[str]:
+    for key in ("crop_size", "num_crops"):
+        if key not in view:
+            yield f"{prefix}{key} is not set"
+    low, high = (OmegaConf.select(view, f"rrc.crop_{end}_scale") for end in ("min", "max"))
+    if not any(number()(end) for end in (low, high)) and low > high:
+        yield f"{prefix}rrc.crop_min_scale={low} is above crop_max_scale={high}"
+    for key in ("mean", "std"):
+        if isinstance(view.get(key), ListConfig) and len(view[key]) != 3:
+            yield f"{prefix}{key} needs a number for each of the 3 channels"
 
 
 def _walk(

@@ -42,7 +42,7 @@ class ImageSet:
             return Image.fromarray(image)
         try:
             with Image.open(image) as opened:
-                return opened.convert("RGB")
+                return _as_rgb(opened)
         except Exception as error:  # Pillow's decoders raise many kinds
             raise OSError(f"cannot read the image {image}: {error}") from error
 
@@ -77,6 +77,15 @@ class ImageSet:
             np.arange(len(self)), train_size=share, stratify=stratify, random_state=42
         )
         return self.select(rows)
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    # Pillow's convert clips deep images to 255: 16 bits are scaled, other depths are refused.
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"it has 32 bits a pixel (mode {image.mode}); save it with 8 or 16")
+    return image.convert("RGB")
 
 
 def image_files(folder: Path) -> Iterator[str]:

@@ -47,6 +47,9 @@ def l2_normalize(features: Tensor) -> Tensor:
             [0.0000, 0.0000]])
     """
     features = _at_least_float32(features)
+    # Relative to the largest entry, a constant to autograd: squares neither over- nor underflow.
+    largest = features.detach().abs().amax(dim=-1, keepdim=True)
+    features = features / torch.where(largest == 0, 1.0, largest)
     norm = torch.linalg.vector_norm(features, dim=-1, keepdim=True)
     zero = norm == 0
     return torch.where(zero, 0.0, features / torch.where(zero, 1.0, norm))

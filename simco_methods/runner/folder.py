@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,12 @@ class RunFolder:
 
     def create(self) -> None:
         """Makes the folder and writes the config into it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        write_text(self.config, OmegaConf.to_yaml(self.cfg))
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            write_text(self.config, OmegaConf.to_yaml(self.cfg))
+        except OSError as error:
+            raise ValueError(f"the run's folder cannot be made: {error}") from error
 
 
 def differences(there: DictConfig, here: DictConfig) -> dict[str, str]:
@@ -92,12 +96,15 @@ def check_checkpoint(path: Path, cfg: DictConfig) -> None:
     except Exception as error:
         raise ValueError(
             f"{path} is no checkpoint that simco-pretrain can continue "
-            f"({type(error).__name__}: {error})"
+            f"({type(error).__name__}: {str(error)[:200]}); remove it to start anew"
         ) from error
     differ = differences(stored, cfg)
     extended = differ.pop("max_epochs", None)
     if differ:
         raise ValueError(f"{path} is of another configuration:\n" + "\n".join(differ.values()))
+    done = checkpoint["epoch"] + 1
+    if done > cfg.max_epochs:
+        raise ValueError(f"{path} has {done} epochs, more than max_epochs={cfg.max_epochs}")
     if extended:
         print(f"the schedule is stretched: {extended.strip()}", flush=True)
 
@@ -111,4 +118,11 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Writes a JSON file whole or not at all."""
-    write_text(path, json.dumps(content, indent=2) + "\n")
+    write_text(path, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
+
+
+def _without_nan(node: Any) -> Any:
+    # JSON has no NaN and no infinity: what is not a number is null.
+    if isinstance(node, dict):
+        return {key: _without_nan(value) for key, value in node.items()}
+    return None if isinstance(node, float) and not math.isfinite(node) else node

@@ -52,16 +52,19 @@ class Run:
         """
         cfg, trainer, data = self.cfg, self.trainer, self.data
         if trainer.is_global_zero:
-            self.folder.create()
             print("\n".join(self._introduction()), flush=True)
             if self._measures_knn and self.resume is None:
                 self.recorder.untrained = self._knn()
         # Evaluating, or not, must not change what is drawn in training.
         seed_everything(cfg.seed, workers=True)
         started = time.time()
-        trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
+        message = f"interrupted; the same command continues {self.folder.path}"
+        try:
+            trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
+        except SystemExit as exit_:  # how Lightning ends on Ctrl-C and on SIGTERM
+            raise KeyboardInterrupt(message) from exit_
         if trainer.interrupted:
-            raise KeyboardInterrupt(f"interrupted; the same command continues {self.folder.path}")
+            raise KeyboardInterrupt(message)
         if trainer.is_global_zero:
             data.trainer = None  # all images, not this process's share
             trained = self._knn() if self._measures_knn else {}
@@ -81,7 +84,9 @@ class Run:
 
     @property
     def _measures_knn(self) -> bool:
-        return self.cfg.knn_eval.offline and self.data.val is not None and self.model.has_probe
+        settings = self.cfg.knn_eval
+        wanted = settings.enabled and settings.offline
+        return wanted and self.data.val is not None and self.model.has_probe
 
     def _knn(self) -> dict[str, float]:
         settings, device = self.cfg.knn_eval, self.trainer.strategy.root_device
@@ -140,7 +145,7 @@ class Run:
 
 
 def prepare(cfg: DictConfig) -> Run | Path:
-    """Checks a config, loads its data and builds its model; writes nothing.
+    """Checks a config, loads its data, builds its model and, all being well, makes its folder.
 
     Args:
         cfg: a config as composed by Hydra, or a plain one with the same keys.
@@ -170,6 +175,8 @@ def prepare(cfg: DictConfig) -> Run | Path:
     model = METHODS[cfg.method](parsed)
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
+    if trainer.is_global_zero:
+        folder.create()
     return Run(cfg, folder, trainer, recorder, data, model, resume)
 
 
@@ -200,6 +207,7 @@ def _checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> str | None:
     if limit is not None and hours > limit:
         print(f"{last} is {hours:.1f} hours old (auto_resume.max_hours={limit}): starts anew")
         return None
+    check_checkpoint(last, cfg)
     return str(last)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config import runs_on_cpu
@@ -42,13 +43,16 @@ def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Tra
         settings.setdefault("enable_progress_bar", False)
     if not has_validation(cfg.data):
         settings["limit_val_batches"] = 0
-    return Trainer(
-        **settings,
-        use_distributed_sampler=False,  # the sampler shares the images out itself
-        logger=_loggers(cfg, folder),
-        callbacks=[recorder, LearningRateMonitor(logging_interval="step")],
-        default_root_dir=folder.path,
-    )
+    try:
+        return Trainer(
+            **settings,
+            use_distributed_sampler=False,  # the sampler shares the images out itself
+            logger=_loggers(cfg, folder),
+            callbacks=[recorder, LearningRateMonitor(logging_interval="step")],
+            default_root_dir=folder.path,
+        )
+    except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
+        raise ValueError(f"Lightning refuses these settings: {error}") from error
 
 
 def _loggers(cfg: DictConfig, folder: RunFolder) -> list[Any]:

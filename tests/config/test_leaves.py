@@ -61,7 +61,7 @@ def test_composes_with_the_paper_s_settings(leaf, tmp_path):
         assert cfg.method_kwargs.get("queue_size", 65536) == 65536
         optimizer, scheduler, (view,) = cfg.optimizer, cfg.scheduler, cfg.augmentations
         assert (cfg.max_epochs, optimizer.name, optimizer.batch_size) == (200, "sgd", 256)
-        assert (optimizer.lr, optimizer.weight_decay, optimizer.kwargs.momentum) == (
+        assert (optimizer.lr, optimizer.weight_decay, complete(cfg).optimizer.kwargs.momentum) == (
             0.03,
             5e-4,
             0.9,

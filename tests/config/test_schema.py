@@ -47,9 +47,13 @@ def test_unknown_keys_name_the_nearest(key, nearest):
         ("momentum__base_tau", 1.5, "a number from 0 to 1"),
         ("data__dataset", "cifar", "one of digits, cifar10"),
         ("data__format", "dali", "one of image_folder"),
-        ("data__fraction", 2, "-1 or a share"),
+        ("data__fraction", 1, "-1 for all, or a share"),
         ("wandb__enabled", "yes", "true or false"),
         ("scheduler", 3, "a mapping with keys of its own"),
+        ("data__train_path", "", "text that is not empty"),
+        ("name", "../x", "text that can name a folder"),
+        ("check_val_every_n_epoch", 0, "a whole number of at least 1"),
+        ("limit_train_batches", 1.5, "a number of batches, or a share"),
         ("seed", -1, "a whole number of at least 0"),
         ("knn_eval__distance_func", "cos", "one of cosine, euclidean"),
     ],
@@ -78,6 +82,32 @@ def test_all_faults_are_listed_at_once():
         "name is not set",
     ):
         assert fault in str(caught.value), fault
+
+
+def test_views_and_schedules_that_cannot_work():
+    cfg = config(scheduler__name="step")
+    cfg.augmentations[0].rrc.crop_min_scale = 1.0
+    cfg.augmentations[0].rrc.crop_max_scale = 0.5
+    cfg.augmentations[0].mean = [0.5]
+    with pytest.raises(ValueError) as caught:
+        complete(cfg)
+    for fault in (
+        "scheduler.name=step needs scheduler.lr_decay_steps",
+        "augmentations[0].rrc.crop_min_scale=1.0 is above crop_max_scale=0.5",
+        "augmentations[0].mean needs a number for each of the 3 channels",
+    ):
+        assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["max_steps", "fast_dev_run", "overfit_batches", "logger"])
+def test_what_would_cut_a_run_short_is_refused(key):
+    with pytest.raises(ValueError, match=f"{key} is no key of the runner"):
+        complete(config(**{key: 1}))
+
+
+def test_momentum_is_a_default_of_the_optimisers_that_have_one():
+    assert complete(config()).optimizer.kwargs.momentum == 0.9
+    assert "momentum" not in complete(config(optimizer__name="adamw")).optimizer.kwargs
 
 
 def test_unknown_method_and_backbone():

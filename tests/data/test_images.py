@@ -116,6 +116,22 @@ def test_a_broken_image_is_named(folders):
                 images.load(row)
 
 
+def test_loose_images_beside_class_folders_are_refused(folders):
+    write(folders / "train" / "loose.png")
+    with pytest.raises(ValueError, match="1 images beside its class folders .cat, dog."):
+        folder_images(folders / "train")
+
+
+def test_deep_images_are_scaled_or_refused(folders):
+    deep = np.array([[0, 65535], [256, 32768]], dtype=np.uint16)
+    Image.fromarray(deep).save(folders / "train" / "cat" / "0.png")
+    pixels = np.asarray(folder_images(folders / "train").load(0))
+    assert pixels[..., 0].tolist() == [[0, 255], [1, 128]]
+    Image.fromarray(deep.astype(np.float32)).save(folders / "train" / "cat" / "0.tiff")
+    with pytest.raises(OSError, match="0.tiff: it has 32 bits a pixel"):
+        folder_images(folders / "train").load(1)
+
+
 def test_subsets(folders):
     settings = {"train_path": str(folders / "train"), "val_path": str(folders / "test")}
     few = load_images(data("custom", train_images_per_class=3, **settings), "train")

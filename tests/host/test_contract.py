@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from simco_methods.config import parse
 from simco_methods.host.builtin import BaseMethod, BaseMomentumMethod
+from simco_methods.host.builtin.optimizers import lars, without_decay_on_vectors
 from simco_methods.host.builtin.schedule import WarmupCosineLR
 from simco_methods.host.ema import MomentumUpdater
 from simco_methods.host.knn import OnlineKNN, knn_accuracy
@@ -78,6 +79,48 @@ def test_step_outputs():
     assert sorted(out) == HOOKS["shared_step_momentum_keys"]
     out = model.momentum_forward(view)
     assert {k: list(v.shape) for k, v in out.items()} == HOOKS["momentum_forward_keys"]
+
+
+def test_momentum_steps_train_both_probes():
+    model = build("BaseMomentumMethod+classifier/resnet18/cifar10")
+    out = model.training_step(batch(4, size=32), 0)
+    assert {"feats", "logits", "momentum_feats", "momentum_logits", "momentum_loss"} <= set(out)
+    out["loss"].backward()
+    assert model.momentum_classifier.weight.grad is not None
+    assert model.classifier.weight.grad is not None
+
+
+def test_lars_adapts_every_tensor_or_only_matrices():
+    """A step of lr * eta * |w|, whatever the gradient's size and the group's weight decay."""
+    for exclude in (False, True):
+        weight, bias = (torch.nn.Parameter(torch.ones(shape)) for shape in ((4, 4), (4,)))
+        weight.grad, bias.grad = torch.full((4, 4), 50.0), torch.full((4,), 50.0)
+        optimizer = lars(
+            [{"params": [weight, bias], "weight_decay": 0}],
+            lr=0.1,
+            weight_decay=0,
+            eta=0.02,
+            exclude_bias_n_norm=exclude,
+        )
+        optimizer.step()
+        torch.testing.assert_close(
+            weight.data, torch.full((4, 4), 1 - 0.1 * 0.02), rtol=1e-5, atol=0
+        )
+        expected = 1 - 0.1 * 50.0 if exclude else 1 - 0.1 * 0.02
+        torch.testing.assert_close(bias.data, torch.full((4,), expected), rtol=1e-5, atol=0)
+
+
+def test_vectors_get_no_decay_where_asked():
+    """Every tensor of one dimension or less once, at decay 0; the probe keeps its own rate."""
+    model = build("BaseMethod/resnet18/cifar10")
+    groups = without_decay_on_vectors(model.learnable_params)
+    tensors = [(p, group) for group in groups for p in group["params"]]
+    assert len(tensors) == len({id(p) for p, _ in tensors}) == len(list(model.parameters()))
+    for parameter, group in tensors:
+        if parameter.ndim <= 1:
+            assert group["weight_decay"] == 0
+        if group["name"].startswith("classifier"):
+            assert group["lr"] == model.classifier_lr
 
 
 def settings(name):

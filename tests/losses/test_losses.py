@@ -267,6 +267,14 @@ def test_normalising_a_zero_row_is_safe(dtype):
     assert features.grad.isfinite().all() and features.grad[1].eq(0).all()
 
 
+def test_normalising_hides_nothing_and_holds_at_any_size():
+    rows = torch.tensor([[1e-30, 1e-30], [1e20, 0.0], [float("nan"), 1.0], [float("inf"), 1.0]])
+    unit_rows = l2_normalize(rows)
+    torch.testing.assert_close(unit_rows[:2].norm(dim=1), torch.ones(2))
+    assert unit_rows[2:].isnan().any(dim=1).all()
+    assert dual_temperature_loss(unit_rows, unit_rows).isnan()
+
+
 def test_autocast_does_not_round_the_similarities():
     query, key = (x.float() for x in tight_pairs(64, 32))
     expected = dual_temperature_loss(query, key, tau_alpha=0.02)

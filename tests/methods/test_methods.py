@@ -257,6 +257,34 @@ def test_ema_once_an_optimiser_step(name, symmetric, accumulate):
     assert model.momentum_updater.cur_tau == 1.0
 
 
+def test_ema_waits_where_the_gradient_scaler_skips(monkeypatch):
+    """float16: the scale falls when gradients overflow, and the step is not taken."""
+    model = build("simmoco")
+    scales = iter([8.0, 4.0, 4.0])
+    run = trainer()
+    monkeypatch.setattr(run.precision_plugin, "scaler", None, raising=False)
+    run.precision_plugin.scaler = type("Scaler", (), {"get_scale": lambda self: next(scales)})()
+    moved, update = [], model.momentum_updater.update_pairs
+    model.momentum_updater.update_pairs = lambda pairs: (
+        moved.append(run.global_step),
+        update(pairs),
+    )
+    run.fit(model, datamodule=Batches([batch(seed=s) for s in range(3)]))
+    assert moved == [1, 3]
+
+
+def test_the_knn_bank_is_of_one_epoch():
+    model = build("simco", knn_eval__enabled=True)
+    fit(model, [batch(seed=s) for s in range(2)], epochs=3)
+    assert sum(map(len, model.knn.train_features)) == 0  # nothing is validated: nothing is kept
+    sizes, compute = [], model.knn.compute
+    model.knn.compute = lambda: (sizes.append(sum(map(len, model.knn.train_features))), compute())[
+        1
+    ]
+    fit(model, [batch(seed=s) for s in range(2)], val=True, epochs=4, check_val_every_n_epoch=2)
+    assert sizes == [32, 32]
+
+
 def test_queue_never_holds_the_keys_of_the_step_that_reads_it():
     model = build("mocov2", method_kwargs__queue_size=20)
     seen = []

@@ -46,5 +46,11 @@ def test_rank_one_features_warn_of_the_rank():
     assert "effective rank is 1.0" in message
 
 
+def test_effective_rank_of_broken_features_is_nan():
+    embeddings = unit(8, 4)
+    embeddings[3, 1] = float("inf")
+    assert effective_rank(embeddings).isnan()
+
+
 def test_effective_rank_of_equal_directions():
     assert effective_rank(torch.eye(6).repeat(3, 1)) == pytest.approx(6)

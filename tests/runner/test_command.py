@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,45 @@ def test_bad_arguments_are_named(tmp_path, argument, message):
     assert done.returncode != 0 and message in done.stderr
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_no_config_name_shows_the_usage(tmp_path):
+    done = command(tmp_path, "seed=3", quick=False)
+    assert done.returncode != 0 and "simco-pretrain --config-name digits/simco" in done.stderr
+    assert "digits" in done.stderr and "simmoco_v2plus" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failing_job_does_not_stop_a_sweep(tmp_path):
+    done = command(tmp_path, "-m", "--config-name", "digits/simco", "optimizer.lr=-1,0.1")
+    assert done.returncode != 0 and "optimizer.lr=-1: must be a finite number" in done.stderr
+    assert "1 job(s) did not run" in done.stderr
+    assert len(list((tmp_path / "runs").rglob("summary.json"))) == 1
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_says_so_and_can_be_continued(kind, tmp_path):
+    arguments = ["--config-name", "digits/simco", *QUICK, "max_epochs=500", "output_dir=run"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simco_methods.pretrain", *arguments],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        },
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    for line in process.stdout:
+        if line.startswith("epoch 2/"):
+            process.send_signal(kind)
+            break
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "interrupted; the same command continues run" in errors
+    assert (tmp_path / "run" / "checkpoints" / "last.ckpt").exists()
+    assert not (tmp_path / "run" / "summary.json").exists()
 
 
 def test_missing_data_are_named(tmp_path):

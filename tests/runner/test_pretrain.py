@@ -201,6 +201,87 @@ def test_an_explicit_checkpoint_extends_a_run(tmp_path):
         )
 
 
+def test_broken_checkpoints_are_named(tmp_path):
+    folder = pretrain(quick("digits/simco", tmp_path / "run", max_epochs=1))
+    last = folder / "checkpoints" / "last.ckpt"
+    (folder / "summary.json").unlink()
+    whole = last.read_bytes()
+    for content in (whole[: len(whole) // 2], b""):
+        last.write_bytes(content)
+        with pytest.raises(ValueError, match=f"{last} is no checkpoint.*remove it to start anew"):
+            pretrain(quick("digits/simco", folder, max_epochs=1))
+    exported = tmp_path / "backbone.pth"
+    torch.save({"conv1.weight": torch.zeros(1)}, exported)
+    with pytest.raises(ValueError, match="backbone.pth is no checkpoint"):
+        pretrain(quick("digits/simco", tmp_path / "b", resume_from_checkpoint=str(exported)))
+    last.write_bytes(whole)
+    checkpoint = torch.load(last, weights_only=True)
+    checkpoint["epoch"] = 9
+    torch.save(checkpoint, last)
+    with pytest.raises(ValueError, match="has 10 epochs, more than max_epochs=1"):
+        pretrain(quick("digits/simco", folder, max_epochs=1))
+
+
+def test_old_checkpoints_are_left_where_hours_are_limited(tmp_path, capsys):
+    changes = {"max_epochs": 1, "auto_resume": {"enabled": True, "max_hours": 0}}
+    folder = pretrain(quick("digits/simco", tmp_path / "run", **changes))
+    (folder / "summary.json").unlink()
+    capsys.readouterr()
+    pretrain(quick("digits/simco", folder, **changes))
+    assert "hours old (auto_resume.max_hours=0): starts anew" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "lars"])
+def test_other_optimisers(name, tmp_path):
+    folder = pretrain(quick("digits/simco", tmp_path / "run", max_epochs=1, optimizer__name=name))
+    assert float(rows(folder)[0]["train_nce_loss"]) > 0
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true", "64-true"])
+def test_other_precisions(precision, tmp_path):
+    folder = pretrain(
+        quick(
+            "digits/mocov2",
+            tmp_path / "run",
+            max_epochs=1,
+            precision=precision,
+            knn_eval__offline=True,
+        )
+    )
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["knn_acc1"] > 0
+    assert weights(folder)["queues.0.keys"].dtype == torch.float32
+
+
+def test_a_diverged_run_leaves_valid_json(tmp_path):
+    folder = pretrain(
+        quick(
+            "digits/simco",
+            tmp_path / "run",
+            max_epochs=2,
+            optimizer__lr=1e12,
+            limit_train_batches=6,
+        )
+    )
+
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    text = (folder / "summary.json").read_text()
+    assert json.loads(text, parse_constant=refuse)["last_epoch"]["train_nce_loss"] is None
+
+
+def test_places_that_cannot_be_written_are_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="the run's folder cannot be made.*file"):
+        pretrain(quick("digits/simco", tmp_path / "file"))
+
+
+def test_lightning_s_refusals_are_passed_on(tmp_path):
+    with pytest.raises(ValueError, match="Lightning refuses these settings"):
+        pretrain(quick("digits/simco", tmp_path / "run", accelerator="tpu"))
+
+
 def test_nothing_is_built_for_a_bad_config(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("something was built")
