@@ -275,7 +275,7 @@ def test_ema_waits_where_the_gradient_scaler_skips(monkeypatch):
 
 def test_the_knn_bank_is_of_one_epoch():
     model = build("simco", knn_eval__enabled=True)
-    fit(model, [batch(seed=s) for s in range(2)], epochs=3)
+    fit(model, [batch(seed=s) for s in range(2)], epochs=3, limit_val_batches=0)
     assert sum(map(len, model.knn.train_features)) == 0  # nothing is validated: nothing is kept
     sizes, compute = [], model.knn.compute
     model.knn.compute = lambda: (sizes.append(sum(map(len, model.knn.train_features))), compute())[
