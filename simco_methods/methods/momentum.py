@@ -60,15 +60,15 @@ class MomentumContrast(EmbeddingMonitor, LeanMomentumMethod):
 
     def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
         """The contrastive loss plus the probes'."""
-        queries, keys = ((0, 1), (1, 0)) if self.cfg.method_kwargs.symmetric else ((0,), (1,))
+        queries, keys = ((0, 1), (0, 1)) if self.cfg.method_kwargs.symmetric else ((0,), (1,))
         out = self.forward_views(batch, queries)
         out.update(self.forward_momentum_views(batch, keys))
-        losses = [
-            self.contrast(query, key, side)
-            for side, (query, key) in enumerate(zip(out["z"], out["momentum_z"], strict=True))
-        ]
+        # Forwarded in the order of the views, as solo-learn does (batch norm remembers it); each
+        # query's key is of the other view.
+        pairs = list(zip(out["z"], reversed(out["momentum_z"]), strict=True))
+        losses = [self.contrast(query, key, side) for side, (query, key) in enumerate(pairs)]
         loss = sum(losses) / len(losses)
-        self.log_contrast(loss, out["z"][0], out["momentum_z"][0])
+        self.log_contrast(loss, *pairs[0])
         return loss + out["loss"] + out.get("momentum_loss", 0.0)
 
     def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:
