@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from typing import Any
 
 from lightning.pytorch import Trainer
@@ -30,7 +31,9 @@ def process_rank() -> int:
 
 def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Trainer:
     """The Trainer of a run: Lightning's keys in ``cfg``, our loggers, our recorder."""
-    # Lightning's notes on missing GPUs and loggers; its warnings stay.
+    # Lightning's notes on missing GPUs and loggers, and one on its own use of torch; other warnings
+    # stay.
+    warnings.filterwarnings("ignore", message=".*isinstance.treespec.*")
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     plain = OmegaConf.to_container(cfg)
