@@ -37,10 +37,10 @@ def l2_normalize(features: Tensor) -> Tensor:
     with a NaN or an infinity becomes NaN, so that the loss shows it.
 
     Args:
-        features: (N, D) in any floating type.
+        features: (..., D) in any floating type.
 
     Returns:
-        (N, D), float32 for half-precision input, else the input's type.
+        (..., D), float32 for half-precision input, else the input's type.
 
     >>> l2_normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000],
