@@ -187,6 +187,14 @@ def test_fingerprint_is_of_what_matters():
     assert len(prints) == len(others) and base not in prints
 
 
+def test_a_config_path_is_relative_to_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    assert accept_every_key(["--config-path", "run", "-cp", "pkg://x"]) == [
+        "--config-path", str(tmp_path / "run"), "-cp", "pkg://x",
+    ]  # fmt: skip
+
+
 def test_command_line_accepts_keys_that_the_yaml_leaves_out():
     given = ["--config-name", "digits/simco", "accumulate_grad_batches=2", "seed=1", "-m"]
     kept = [
