@@ -11,9 +11,9 @@ from omegaconf import OmegaConf
 from simco_methods.config import parse
 from simco_methods.host.builtin import BaseMethod, BaseMomentumMethod
 from simco_methods.host.builtin.optimizers import lars, without_decay_on_vectors
-from simco_methods.host.builtin.schedule import WarmupCosineLR
 from simco_methods.host.ema import MomentumUpdater
 from simco_methods.host.knn import OnlineKNN, knn_accuracy
+from simco_methods.host.schedule import WarmupCosineLR
 from tests import FIGURES
 from tests.helpers import batch, model_config
 

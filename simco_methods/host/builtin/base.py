@@ -16,8 +16,8 @@ from torch.optim.lr_scheduler import MultiStepLR
 
 from simco_methods.host.builtin.backbones import BACKBONES
 from simco_methods.host.builtin.optimizers import OPTIMIZERS, without_decay_on_vectors
-from simco_methods.host.builtin.schedule import WarmupCosineLR
 from simco_methods.host.ema import initialize_momentum_params
+from simco_methods.host.schedule import WarmupCosineLR
 from simco_methods.host.steps import MomentumSteps, ViewSteps
 
 SCHEDULERS = ("warmup_cosine", "step", "none")
