@@ -125,12 +125,18 @@ class ViewSteps:
         out = self.base_validation_step(images, targets)
         metrics = {}
         if self.has_probe:
-            metrics = {f"val_{name}": out[name] for name in ("loss", "acc1", "acc5")}
-            if update_validation_step_outputs:
-                self._val_means.add(metrics, (targets != -1).sum())
+            metrics = self._val_metrics(out, targets, "val_", update_validation_step_outputs)
         if self.knn_eval and not self.trainer.sanity_checking:
             self.knn.update("test", out["feats"], targets)
         return {"batch_size": len(targets), **metrics}
+
+    def _val_metrics(
+        self, out: dict[str, Tensor], targets: Tensor, prefix: str, keep: bool
+    ) -> dict[str, Tensor]:
+        metrics = {f"{prefix}{name}": out[name] for name in ("loss", "acc1", "acc5")}
+        if keep:
+            self._val_means.add(metrics, (targets != -1).sum())
+        return metrics
 
     def on_validation_epoch_end(self) -> None:
         log = self._val_means.pop(self.trainer)
@@ -227,8 +233,6 @@ class MomentumSteps(ViewSteps):
         if self.momentum_classifier is not None:
             images, targets = batch
             out = self._shared_step_momentum(images, targets)
-            momentum = {f"momentum_val_{name}": out[name] for name in ("loss", "acc1", "acc5")}
-            if update_validation_step_outputs:
-                self._val_means.add(momentum, (targets != -1).sum())
-            metrics.update(momentum)
+            keep = update_validation_step_outputs
+            metrics.update(self._val_metrics(out, targets, "momentum_val_", keep))
         return metrics

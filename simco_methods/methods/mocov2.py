@@ -44,16 +44,7 @@ class MoCoV2(MomentumContrast):
     @staticmethod
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
         cfg = LeanMomentumMethod.add_and_assert_specific_cfg(cfg)
-        return method_settings(
-            cfg,
-            {
-                "proj_hidden_dim": 128,
-                "proj_output_dim": 128,
-                "tau": 0.1,
-                "queue_size": 65536,
-                "symmetric": False,
-            },
-        )
+        return method_settings(cfg, {"tau": 0.1, "queue_size": 65536, "symmetric": False})
 
     def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
         """InfoNCE of the queries against the side's queue; the keys wait to be enqueued."""

@@ -12,10 +12,10 @@ from simco_methods.host import LeanMomentumMethod
 from simco_methods.host.ema import initialize_momentum_params
 from simco_methods.losses import l2_normalize
 from simco_methods.methods.monitor import EmbeddingMonitor
-from simco_methods.methods.parts import projector
+from simco_methods.methods.parts import Projected, projector
 
 
-class MomentumContrast(EmbeddingMonitor, LeanMomentumMethod):
+class MomentumContrast(EmbeddingMonitor, Projected, LeanMomentumMethod):
     """An encoder whose queries are contrasted with a momentum encoder's keys.
 
     View 1 is the query, view 2 the key, one forward each: 4F a step. With
@@ -32,21 +32,9 @@ class MomentumContrast(EmbeddingMonitor, LeanMomentumMethod):
         initialize_momentum_params(self.projector, self.momentum_projector)
 
     @property
-    def learnable_params(self) -> list[dict[str, Any]]:
-        """Adds the projector."""
-        return super().learnable_params + [
-            {"name": "projector", "params": self.projector.parameters()}
-        ]
-
-    @property
     def momentum_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         """Adds the projectors."""
         return super().momentum_pairs + [(self.projector, self.momentum_projector)]
-
-    def forward(self, X: Tensor) -> dict[str, Tensor]:
-        """Adds ``z``, the L2-normalised embedding (N, proj_output_dim)."""
-        out = super().forward(X)
-        return {**out, "z": l2_normalize(self.projector(out["feats"]))}
 
     @torch.no_grad()
     def momentum_forward(self, X: Tensor) -> dict[str, Tensor]:

@@ -8,7 +8,9 @@ from difflib import get_close_matches
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from torch import nn
+from torch import Tensor, nn
+
+from simco_methods.losses import l2_normalize
 
 # What other implementations call our settings.
 _FOREIGN_NAMES = {
@@ -26,13 +28,34 @@ def projector(features_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequent
     )
 
 
+class Projected:
+    """An embedding behind a projector. Mixed into methods that set ``self.projector``."""
+
+    @property
+    def learnable_params(self) -> list[dict[str, Any]]:
+        """Adds the projector."""
+        return super().learnable_params + [
+            {"name": "projector", "params": self.projector.parameters()}
+        ]
+
+    def forward(self, X: Tensor) -> dict[str, Tensor]:
+        """Adds ``z``, the L2-normalised embedding (N, proj_output_dim)."""
+        out = super().forward(X)
+        return {**out, "z": l2_normalize(self.projector(out["feats"]))}
+
+    def negatives_per_anchor(self, batch: int) -> int:
+        """Negatives of an anchor when all processes together train on ``batch`` images a step."""
+        return batch - 1
+
+
 def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
     """Completes and checks ``cfg.method_kwargs``.
 
     Args:
         cfg: the config; changed in place.
-        defaults: every setting that the method knows, with its default. Names beginning with
-            ``tau`` are temperatures, those ending in ``_dim`` or ``_size`` counts, booleans flags.
+        defaults: every setting that the method knows beside the projector's widths, with its
+            default. Names beginning with ``tau`` are temperatures, those ending in ``_dim`` or
+            ``_size`` counts, booleans flags.
 
     Returns:
         ``cfg``.
@@ -40,6 +63,7 @@ def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
     Raises:
         ValueError: a key that the method does not know, or a value out of range, by name.
     """
+    defaults = {"proj_hidden_dim": 128, "proj_output_dim": 128, **defaults}
     given = OmegaConf.select(cfg, "method_kwargs") or {}
     for key in given:
         if key not in defaults:

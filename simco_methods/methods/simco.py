@@ -9,12 +9,12 @@ from torch import Tensor
 
 from simco_methods.distributed import gather_rows, own_rows, world_size
 from simco_methods.host import LeanMethod
-from simco_methods.losses import dual_temperature_loss, l2_normalize
+from simco_methods.losses import dual_temperature_loss
 from simco_methods.methods.monitor import EmbeddingMonitor
-from simco_methods.methods.parts import method_settings, projector
+from simco_methods.methods.parts import Projected, method_settings, projector
 
 
-class SimCo(EmbeddingMonitor, LeanMethod):
+class SimCo(EmbeddingMonitor, Projected, LeanMethod):
     """SimCo (Zhang et al., CVPR 2022, https://arxiv.org/abs/2203.17248).
 
     Both views go through the one encoder and are each other's key; the symmetric dual-temperature
@@ -37,21 +37,7 @@ class SimCo(EmbeddingMonitor, LeanMethod):
     @staticmethod
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
         cfg = LeanMethod.add_and_assert_specific_cfg(cfg)
-        return method_settings(
-            cfg, {"proj_hidden_dim": 128, "proj_output_dim": 128, "tau_alpha": 0.1, "tau_beta": 1.0}
-        )
-
-    @property
-    def learnable_params(self) -> list[dict[str, Any]]:
-        """Adds the projector."""
-        return super().learnable_params + [
-            {"name": "projector", "params": self.projector.parameters()}
-        ]
-
-    def forward(self, X: Tensor) -> dict[str, Tensor]:
-        """Adds ``z``, the L2-normalised embedding (N, proj_output_dim)."""
-        out = super().forward(X)
-        return {**out, "z": l2_normalize(self.projector(out["feats"]))}
+        return method_settings(cfg, {"tau_alpha": 0.1, "tau_beta": 1.0})
 
     def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
         """The contrastive loss plus the probe's."""
@@ -75,7 +61,3 @@ class SimCo(EmbeddingMonitor, LeanMethod):
         )
         self.log_contrastive(loss, z1, z2, None, kwargs.tau_beta)
         return loss + out["loss"]
-
-    def negatives_per_anchor(self, batch: int) -> int:
-        """Negatives of an anchor when all processes together train on ``batch`` images a step."""
-        return batch - 1

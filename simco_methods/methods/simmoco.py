@@ -28,16 +28,7 @@ class SimMoCo(MomentumContrast):
     @staticmethod
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:
         cfg = LeanMomentumMethod.add_and_assert_specific_cfg(cfg)
-        return method_settings(
-            cfg,
-            {
-                "proj_hidden_dim": 128,
-                "proj_output_dim": 128,
-                "tau_alpha": 0.1,
-                "tau_beta": 1.0,
-                "symmetric": False,
-            },
-        )
+        return method_settings(cfg, {"tau_alpha": 0.1, "tau_beta": 1.0, "symmetric": False})
 
     def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
         """Dual-temperature loss of the queries against the keys of the batch."""
@@ -51,7 +42,3 @@ class SimMoCo(MomentumContrast):
 
     def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:
         self.log_contrastive(loss, query, key, None, self.cfg.method_kwargs.tau_beta)
-
-    def negatives_per_anchor(self, batch: int) -> int:
-        """Negatives of an anchor when all processes together train on ``batch`` images a step."""
-        return batch - 1
