@@ -16,7 +16,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from simco_methods.runner.train import prepare
+from simco_methods.entry import host_errors_named
+
+with host_errors_named("simco-pretrain"):
+    from simco_methods.runner.train import prepare
 
 _GROUPS = ("recipe", "dataset", "contrast", "augmentations")
 _failed: list[str] = []  # jobs of a sweep

@@ -7,9 +7,12 @@ The script (``main_knn.py``, ``main_umap.py``) runs unchanged. Hydra scripts nee
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
+
+from simco_methods.entry import host_errors_named
 
 
 def main() -> None:
@@ -20,8 +23,13 @@ def main() -> None:
     sys.argv = sys.argv[1:]
     # As Python does for a script; solo-learn may be nowhere but beside it.
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
-    from simco_methods.methods import register
+    # The built-in host would be of no use here.
+    os.environ["SIMCO_HOST"] = os.environ.get("SIMCO_HOST") or "solo-learn"
+    with host_errors_named("simco_methods.solo_learn"):
+        from simco_methods.methods import HOST, register
 
+    if HOST != "solo-learn":
+        sys.exit(f"simco_methods.solo_learn: SIMCO_HOST={HOST} is set; unset it")
     register()
     runpy.run_path(sys.argv[0], run_name="__main__")
 

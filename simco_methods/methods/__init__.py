@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 from simco_methods.host import HOST
@@ -13,17 +14,42 @@ METHODS = {"simco": SimCo, "simmoco": SimMoCo, "mocov2": MoCoV2}
 
 
 def register() -> None:
-    """Adds the methods to solo-learn's table; a name that is there already stays."""
+    """Adds the methods to solo-learn's table, where a name that is there already stays.
+
+    Also makes the two mends of :mod:`simco_methods.host.mends`. On the built-in host it adds
+    nothing, with a warning where that was asked for (an unusable solo-learn has had its own).
+    """
     if HOST != "solo-learn":
-        warnings.warn(
-            "simco, simmoco and mocov2 are not added to solo-learn: SIMCO_HOST=builtin is set",
-            stacklevel=2,
-        )
+        if os.environ.get("SIMCO_HOST"):
+            warnings.warn(
+                f"{', '.join(METHODS)} are not added to solo-learn: SIMCO_HOST={HOST} is set; "
+                "unset it",
+                stacklevel=2,
+            )
         return
     from solo.methods import METHODS as SOLO_METHODS
 
+    from simco_methods.host.mends import mend
+
+    mend()
     for name, method in METHODS.items():
         SOLO_METHODS.setdefault(name, method)
 
 
-__all__ = ["METHODS", "MoCoV2", "SimCo", "SimMoCo", "register"]
+def find_method(name: str) -> type:
+    """The class of a method: the pack's, or under the solo-learn host also one of solo-learn's.
+
+    Raises:
+        ValueError: neither has a method of that name.
+    """
+    known = METHODS
+    if HOST == "solo-learn":
+        register()
+        from solo.methods import METHODS as known
+    if name in known:
+        return known[name]
+    missing = "" if HOST == "solo-learn" else "; solo-learn's own need solo-learn on the path"
+    raise ValueError(f"method={name!r} is none of {', '.join(known)}{missing}")
+
+
+__all__ = ["METHODS", "MoCoV2", "SimCo", "SimMoCo", "find_method", "register"]

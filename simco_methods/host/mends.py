@@ -1,0 +1,71 @@
+"""Two mends of solo-learn's own classes, made when the methods are registered with it.
+
+Nothing of what works there changes: the first makes its resuming stricter, the second lets a class
+be built that cannot be otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from solo.utils.auto_resumer import AutoResumer
+from solo.utils.knn import WeightedKNNClassifier
+from torchmetrics import Metric
+
+# What makes a run another one, beside what solo-learn compares itself (name, method, backbone, data
+# set, epochs, optimiser, W&B project).
+RESUME_KEYS = (
+    "seed",
+    "method_kwargs",
+    "momentum",
+    "augmentations",
+    "optimizer",
+    "scheduler",
+    "accumulate_grad_batches",
+    "precision",
+    "limit_train_batches",
+    "data.train_path",
+    "data.val_path",
+    "data.no_labels",
+    "data.fraction",
+    # Of main_linear.py.
+    "finetune",
+    "mixup",
+    "cutmix",
+    "label_smoothing",
+    "auto_augment",
+)
+
+
+def compare_whole_runs() -> None:
+    """Lets ``auto_resume`` continue a run only from a checkpoint of the same configuration.
+
+    By itself solo-learn would continue a sweep's ``tau_beta=2`` from the checkpoint of
+    ``tau_beta=1``.
+    """
+    missing = [key for key in RESUME_KEYS if key not in AutoResumer.SHOULD_MATCH]
+    AutoResumer.SHOULD_MATCH = [*AutoResumer.SHOULD_MATCH, *missing]
+
+
+class _OnlyCollects(Metric):
+    """As torchmetrics was: ``compute_on_step=False`` is taken, and a call only updates."""
+
+    def __init__(self, *, compute_on_step: bool = False, **kwargs: Any):
+        super().__init__(**kwargs)
+
+    def forward(self, *args: Any, **kwargs: Any) -> None:
+        self.update(*args, **kwargs)
+
+
+def online_knn_on_new_torchmetrics() -> None:
+    """Lets solo-learn's kNN be built on torchmetrics that has dropped an argument it gives (0.12 on)."""
+    try:
+        WeightedKNNClassifier()
+    except ValueError:
+        WeightedKNNClassifier.__bases__ = (_OnlyCollects,)
+
+
+def mend() -> None:
+    """Makes both; a second call changes nothing."""
+    compare_whole_runs()
+    online_knn_on_new_torchmetrics()
