@@ -1,11 +1,22 @@
 # To be sourced: an own environment in .venv with the pack in it, made on the first call.
 #
 # EXTRAS=test adds the test tools. PYTHON names the interpreter (3.10 or later).
+# SOLO_LEARN names a checkout of solo-learn, to be put on the path.
+# STACK=solo-learn-pins makes .venv-solo-learn-pins with the versions in bash/solo-learn-pins.txt.
 
+if [ -n "${SOLO_LEARN:-}" ]; then
+  if [ ! -d "$SOLO_LEARN/solo" ]; then
+    echo "simco-methods: SOLO_LEARN=$SOLO_LEARN is no checkout of solo-learn" >&2
+    exit 2
+  fi
+  PYTHONPATH=$(cd "$SOLO_LEARN" && pwd)${PYTHONPATH:+:$PYTHONPATH}
+  export PYTHONPATH
+fi
 _root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-_venv=$_root/.venv
+_venv=$_root/.venv${STACK:+-$STACK}
+_pins=${STACK:+$_root/bash/$STACK.txt}
 _extras=${EXTRAS:-}
-_wanted=$(cat "$_root/setup.cfg" "$_root/pyproject.toml"; echo "$_extras")
+_wanted=$(cat "$_root/setup.cfg" "$_root/pyproject.toml" ${_pins:+"$_pins"}; echo "$_extras")
 _stamp=$_venv/installed${_extras:+-$_extras}
 
 _find_python() {
@@ -25,7 +36,8 @@ if [ ! -f "$_stamp" ] || [ "$(cat "$_stamp")" != "$_wanted" ]; then
   echo "simco-methods: installing into $_venv (the first time takes minutes)" >&2
   [ -x "$_venv/bin/python" ] || "$_python" -m venv "$_venv"
   "$_venv/bin/python" -m pip install --quiet --upgrade pip
-  "$_venv/bin/python" -m pip install --quiet --editable "$_root${_extras:+[$_extras]}"
+  "$_venv/bin/python" -m pip install --quiet ${_pins:+--constraint "$_pins"} \
+    --editable "$_root${_extras:+[$_extras]}"
   printf '%s' "$_wanted" >"$_stamp"
 fi
 export PATH="$_venv/bin:$PATH"

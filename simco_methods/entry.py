@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def host_errors_named(program: str) -> Iterator[None]:
-    """Ends the program, without a traceback, where the host that ``SIMCO_HOST`` asks for is refused.
+    """Ends the program without a traceback where the host that ``SIMCO_HOST`` names is refused.
 
     To be put around the first import of the host.
     """

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simco_methods.runner.folder import write_text
-from simco_methods.runner.plots import draw_curves
+from simco_methods.entry import host_errors_named
+
+with host_errors_named("simco-report"):
+    from simco_methods.runner.folder import write_text
+    from simco_methods.runner.plots import draw_curves
 
 # Column -> how a summary's value is written; a dash where a run has none.
 COLUMNS = {
@@ -25,7 +28,19 @@ COLUMNS = {
     "seconds": lambda s: f"{s['seconds']:.0f}",
     "images/s": lambda s: f"{s['images_per_second']:.0f}",
 }
-_LABELS = {"simco": "SimCo", "simmoco": "SimMoCo", "mocov2": "MoCo v2"}
+_LABELS = {
+    "simco": "SimCo",
+    "simmoco": "SimMoCo",
+    "mocov2": "MoCo v2",
+    # solo-learn's own
+    "simclr": "SimCLR",
+    "mocov2plus": "MoCo v2+ (solo-learn)",
+    "byol": "BYOL",
+    "simsiam": "SimSiam",
+    "nnclr": "NNCLR",
+    "barlow_twins": "Barlow Twins",
+    "vicreg": "VICReg",
+}
 _SYMMETRIC = {"simmoco": "SimMoCo v2+", "mocov2": "MoCo v2+"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from simco_methods.config.schema import check_config
 from simco_methods.data import DATASETS
 from simco_methods.data.images import class_folders, image_files
-from simco_methods.methods import METHODS
+from simco_methods.methods import find_method
 
 _DEFAULTS = {
     "seed": 5,
@@ -77,8 +78,7 @@ def complete(cfg: DictConfig) -> DictConfig:
     """
     cfg = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
     check_config(cfg)
-    if cfg.method not in METHODS:
-        raise ValueError(f"method={cfg.method!r} is none of {', '.join(METHODS)}")
+    method = find_method(cfg.method)
     cfg.pop("hydra", None)
     for key, value in _DEFAULTS.items():
         if OmegaConf.select(cfg, key) is None:
@@ -89,8 +89,11 @@ def complete(cfg: DictConfig) -> DictConfig:
     on_cpu = runs_on_cpu(cfg)
     cfg.devices = spell_devices(cfg.devices, on_cpu)
     cfg.precision = spell_precision(cfg.precision, on_cpu)
-    cfg = METHODS[cfg.method].add_and_assert_specific_cfg(cfg)
-    return cfg
+    try:
+        return method.add_and_assert_specific_cfg(cfg)
+    except AssertionError as error:  # how solo-learn's own methods check theirs, without a message
+        line = traceback.extract_tb(error.__traceback__)[-1].line
+        raise ValueError(f"solo-learn's {cfg.method} refuses the config: {line}") from error
 
 
 def runs_on_cpu(cfg: DictConfig) -> bool:

@@ -58,7 +58,7 @@ class _OnlyCollects(Metric):
 
 
 def online_knn_on_new_torchmetrics() -> None:
-    """Lets solo-learn's kNN be built on torchmetrics that has dropped an argument it gives (0.12 on)."""
+    """Lets solo-learn's kNN be built on torchmetrics that has dropped an argument of it."""
     try:
         WeightedKNNClassifier()
     except ValueError:

@@ -23,6 +23,7 @@ class RunFolder:
         curves.png: loss and accuracies.
         summary.json: written when the run has finished, and only then.
         checkpoints/last.ckpt: the newest state.
+        checkpoints/args.json: beside it, as solo-learn's ``main_knn.py`` and ``main_umap.py`` want.
 
     Args:
         cfg: a completed config. Without ``output_dir`` the folder is
@@ -63,12 +64,13 @@ class RunFolder:
                 + "\nLeave output_dir out, name another one, or remove that folder."
             )
 
-    def create(self) -> None:
-        """Makes the folder and writes the config into it."""
+    def create(self, parsed: DictConfig) -> None:
+        """Makes the folder and writes the config into it; ``parsed`` is what the model got."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_text(self.config, OmegaConf.to_yaml(self.cfg))
+            write_json(self.checkpoints / "args.json", OmegaConf.to_container(parsed))
         except OSError as error:
             raise ValueError(f"the run's folder cannot be made: {error}") from error
 

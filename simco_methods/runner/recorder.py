@@ -18,6 +18,16 @@ from simco_methods import __version__
 from simco_methods.host import HOST
 from simco_methods.runner.folder import RunFolder, write_text
 
+# Under which name a method logs its own loss: the pack's, SimCLR and MoCo, NNCLR, BYOL
+# and SimSiam, Barlow Twins, VICReg.
+LOSSES = (
+    "train_nce_loss",
+    "train_nnclr_loss",
+    "train_neg_cos_sim",
+    "train_barlow_loss",
+    "train_vicreg_loss",
+)
+
 
 class Recorder(Checkpoint):
     """Writes metrics.csv and last.ckpt after each epoch and carries the history across resumes.
@@ -130,13 +140,11 @@ def _as_csv(rows: list[dict[str, float]]) -> str:
 
 
 def _line(row: dict[str, float], epochs: int) -> str:
-    shown = {
-        "loss": ("train_nce_loss", "{:.4f}"),
-        "online": ("val_acc1", "{:.2f} %"),
-        "kNN": ("val_knn_acc1", "{:.2f} %"),
-        "images/s": ("images_per_second", "{:.0f}"),
-    }
-    parts = [
-        f"{label} {form.format(row[key])}" for label, (key, form) in shown.items() if key in row
+    shown = [
+        *(("loss", name, "{:.4f}") for name in LOSSES),
+        ("online", "val_acc1", "{:.2f} %"),
+        ("kNN", "val_knn_acc1", "{:.2f} %"),
+        ("images/s", "images_per_second", "{:.0f}"),
     ]
+    parts = [f"{label} {form.format(row[key])}" for label, key, form in shown if key in row]
     return f"epoch {row['epoch'] + 1}/{epochs}: " + ", ".join(parts)

@@ -17,12 +17,12 @@ from simco_methods.config import complete, parse
 from simco_methods.data import PretrainData
 from simco_methods.data.transforms import view_transform
 from simco_methods.host import HOST
-from simco_methods.methods import METHODS
+from simco_methods.methods import find_method
 from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder, check_checkpoint, write_json
 from simco_methods.runner.machine import hardware, peak_memory_mib, versions
 from simco_methods.runner.plots import draw_curves
-from simco_methods.runner.recorder import Recorder
+from simco_methods.runner.recorder import LOSSES, Recorder
 from simco_methods.runner.trainer import build_trainer, process_rank
 
 
@@ -86,7 +86,9 @@ class Run:
     def _measures_knn(self) -> bool:
         settings = self.cfg.knn_eval
         wanted = settings.enabled and settings.offline
-        return wanted and self.data.val is not None and self.model.has_probe
+        # solo-learn's own methods have a probe always.
+        labelled = getattr(self.model, "has_probe", True)
+        return wanted and self.data.val is not None and labelled
 
     def _knn(self) -> dict[str, float]:
         settings, device = self.cfg.knn_eval, self.trainer.strategy.root_device
@@ -97,14 +99,16 @@ class Run:
         size, accumulated = cfg.optimizer.batch_size, cfg.accumulate_grad_batches
         batch = size * self._world_size
         parameters = sum(p.numel() for p in model.backbone.parameters()) / 1e6
+        negatives = ""
+        if hasattr(model, "negatives_per_anchor"):  # not with solo-learn's own methods
+            negatives = f", {model.negatives_per_anchor(batch)} negatives per anchor"
         lines = [
             f"{cfg.name}: {cfg.method} on {cfg.data.dataset}, {cfg.backbone.name} "
             f"({parameters:.1f} M parameters), host {HOST}, seed {cfg.seed}",
             f"  {len(data.train)} training images, {len(data.val) if data.val else 'none'} to "
             f"validate on; {self._hardware}",
             f"  effective batch {batch * accumulated} ({size} x {self._world_size} process(es) x "
-            f"{accumulated} accumulated), learning rate {model.lr:g}, "
-            f"{model.negatives_per_anchor(batch)} negatives per anchor",
+            f"{accumulated} accumulated), learning rate {model.lr:g}{negatives}",
             f"  folder {self.folder.path}",
         ]
         if cfg.debug_augmentations:
@@ -172,11 +176,11 @@ def prepare(cfg: DictConfig) -> Run | Path:
     data.check_size(world_size)
 
     seed_everything(cfg.seed, workers=True)
-    model = METHODS[cfg.method](parsed)
+    model = find_method(cfg.method)(parsed)
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
     if trainer.is_global_zero:
-        folder.create()
+        folder.create(parsed)
     return Run(cfg, folder, trainer, recorder, data, model, resume)
 
 
@@ -212,9 +216,10 @@ def _checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> str | None:
 
 
 def _closing(summary: dict[str, Any], folder: RunFolder) -> str:
-    parts = [f"loss {summary['last_epoch']['train_nce_loss']:.4f}"]
-    if "val_acc1" in summary["last_epoch"]:
-        parts.append(f"online accuracy {summary['last_epoch']['val_acc1']:.2f} %")
+    last = summary["last_epoch"]
+    parts = [f"loss {last[name]:.4f}" for name in LOSSES if name in last]
+    if "val_acc1" in last:
+        parts.append(f"online accuracy {last['val_acc1']:.2f} %")
     if "knn_acc1" in summary:
         parts.append(f"kNN accuracy {summary['knn_acc1']:.2f} %")
     if "untrained_knn_acc1" in summary:

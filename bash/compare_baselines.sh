@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# The pack's methods beside solo-learn's own: same data, backbone, optimiser, schedule, augmentation
+# and evaluation, all in one runner, and one table at the end.
+#
+#   SOLO_LEARN=../solo-learn bash bash/compare_baselines.sh [overrides]
+#   DATASET=cifar100 DATA=datasets SOLO_LEARN=../solo-learn bash bash/compare_baselines.sh
+#
+# DATASET: digits (the default, minutes on a laptop), cifar10 or cifar100 (the paper's settings).
+# SOLO_LEARN: a checkout of solo-learn; not needed where it is installed. Without it the pack's own
+# methods are compared. METHODS: some of them, e.g. "simco baselines/simclr". Runs that have finished
+# are not repeated, interrupted ones continue; one that fails does not stop the others.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+EXTRAS=solo source "$here/bash/setup.sh"
+dataset=${DATASET:-digits}
+out=${OUT:-runs/baselines/$dataset}
+own="mocov2 mocov2plus simmoco simmoco_v2plus simco"
+theirs="simclr mocov2plus byol simsiam nnclr barlow_twins vicreg"
+
+missing=$(python -W ignore - <<'PYTHON' || echo "the host cannot be loaded (see above)"
+from simco_methods.host import HOST, solo_learn_problem
+if HOST != "solo-learn":
+    print(solo_learn_problem() or "there is no solo-learn on the path")
+PYTHON
+)
+methods=${METHODS:-$own}
+if [ -n "$missing" ]; then
+  echo "without solo-learn's methods ($theirs): $missing" >&2
+  echo "set SOLO_LEARN to a checkout: git clone https://github.com/vturrisi/solo-learn" >&2
+elif [ -z "${METHODS:-}" ]; then
+  for method in $theirs; do methods+=" baselines/$method"; done
+fi
+
+paths=()
+[ -n "${DATA:-}" ] && paths=("data.train_path=$DATA" "data.val_path=$DATA")
+finished=() failed=()
+for method in $methods; do
+  run=$out/$method
+  if simco-pretrain --config-name "$dataset/$method" "output_dir=$run" \
+    ${paths[@]+"${paths[@]}"} "$@"; then
+    finished+=("$run")
+  else
+    [ $? -eq 130 ] && exit 130 # interrupted
+    failed+=("$method")
+  fi
+done
+echo
+[ ${#finished[@]} -gt 0 ] && simco-report "${finished[@]}" --out "$out"
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "failed: ${failed[*]}" >&2
+  exit 1
+fi
