@@ -66,9 +66,14 @@ def _usage() -> str:
         for folder in root.iterdir()
         if folder.is_dir() and folder.name[0].isalpha() and folder.name not in _GROUPS
     }
-    names = sorted({name for found in leaves.values() for name in found})
+    own = {name for found in leaves.values() for name in found} - {"baselines", "linear"}
+    with_baselines = sorted(name for name, found in leaves.items() if "baselines" in found)
+    baselines = sorted(
+        f.name.removesuffix(".yaml") for f in (root / "contrast/baselines").iterdir()
+    )
     return (
-        f"{__doc__}\nConfigs: {{{','.join(sorted(leaves))}}}/{{{','.join(names)}}}\n"
+        f"{__doc__}\nConfigs: {{{','.join(sorted(leaves))}}}/{{{','.join(sorted(own))}}}\n"
+        f"With solo-learn: {{{','.join(with_baselines)}}}/baselines/{{{','.join(baselines)}}}\n"
         "The README lists the keys; --hydra-help shows Hydra's own options."
     )
 

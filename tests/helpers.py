@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import lightning.pytorch as pl
 import torch
 from hydra import compose, initialize
 from hydra.core.global_hydra import GlobalHydra
@@ -82,3 +83,30 @@ def batch(count: int = 8, seed: int = 0, size: int = 16, labelled: bool = True):
     views = [torch.randn(count, 3, size, size, generator=generator) for _ in range(2)]
     targets = torch.randint(0, 10, (count,), generator=generator)
     return [torch.arange(count), views, targets if labelled else torch.full((count,), -1)]
+
+
+class Losses(pl.Callback):
+    """Collects the loss of every batch in ``seen``."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_train_batch_end(self, trainer, module, outputs, *_):
+        self.seen.append(float(outputs["loss"]))
+
+
+def quiet_trainer(max_epochs: int = 1, **options) -> pl.Trainer:
+    """One CPU process that writes and says nothing."""
+    return pl.Trainer(
+        **{
+            "accelerator": "cpu",
+            "devices": 1,
+            "max_epochs": max_epochs,
+            "logger": False,
+            "enable_checkpointing": False,
+            "enable_progress_bar": False,
+            "enable_model_summary": False,
+            "log_every_n_steps": 1,
+            **options,
+        }
+    )

@@ -28,7 +28,16 @@ class ViewSteps:
         return not self.cfg.data.get("no_labels", False) and self.num_classes > 1
 
     def init_steps(self) -> None:
-        """Sets up what the steps keep between batches; call it when the host is built."""
+        """Sets up what the steps keep between batches; call it when the host is built.
+
+        Raises:
+            ValueError: small crops, which no step would forward.
+        """
+        if self.num_small_crops:
+            raise ValueError(
+                f"the augmentations give {self.num_small_crops} views of another size than the "
+                f"first one's: {self.cfg.method} does not support multi-crop"
+            )
         self._train_means, self._val_means = EpochMeans(), EpochMeans()
         if not self.has_probe:
             self.classifier = torch.nn.Identity()

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.losses import dual_temperature_loss, info_nce_loss
 from simco_methods.methods import METHODS
-from tests.helpers import VARIANTS, batch, build
+from tests.helpers import VARIANTS, batch, build, quiet_trainer
 
 MOMENTUM = [v for v in VARIANTS if issubclass(METHODS[v[0]], LeanMomentumMethod)]
 # Backbone forwards a step: (with gradient, of the momentum network). DESIGN: a forward costs F, its
@@ -41,24 +41,8 @@ class Batches(pl.LightningDataModule):
         return DataLoader([[view, targets]], batch_size=None)
 
 
-def trainer(epochs=1, **options):
-    return pl.Trainer(
-        **{
-            "accelerator": "cpu",
-            "devices": 1,
-            "max_epochs": epochs,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "log_every_n_steps": 1,
-            **options,
-        }
-    )
-
-
 def fit(model, batches, val=False, **options):
-    run = trainer(**options)
+    run = quiet_trainer(**options)
     run.fit(model, datamodule=Batches(batches, val))
     return run
 
@@ -250,7 +234,7 @@ def test_ema_once_an_optimiser_step(name, symmetric, accumulate):
         watch.check()
 
     model.on_train_batch_end = after
-    run = trainer(epochs=2, accumulate_grad_batches=accumulate)
+    run = quiet_trainer(max_epochs=2, accumulate_grad_batches=accumulate)
     run.callbacks.append(watch)
     run.fit(model, datamodule=Batches([batch(seed=s) for s in range(8)]))
     assert taus[0] == 0.5 and taus == sorted(taus)
@@ -261,7 +245,7 @@ def test_ema_waits_where_the_gradient_scaler_skips(monkeypatch):
     """float16: the scale falls when gradients overflow, and the step is not taken."""
     model = build("simmoco")
     scales = iter([8.0, 4.0, 4.0])
-    run = trainer()
+    run = quiet_trainer()
     monkeypatch.setattr(run.precision_plugin, "scaler", None, raising=False)
     run.precision_plugin.scaler = type("Scaler", (), {"get_scale": lambda self: next(scales)})()
     moved, update = [], model.momentum_updater.update_pairs
@@ -275,13 +259,13 @@ def test_ema_waits_where_the_gradient_scaler_skips(monkeypatch):
 
 def test_the_knn_bank_is_of_one_epoch():
     model = build("simco", knn_eval__enabled=True)
-    fit(model, [batch(seed=s) for s in range(2)], epochs=3, limit_val_batches=0)
+    fit(model, [batch(seed=s) for s in range(2)], max_epochs=3, limit_val_batches=0)
     assert sum(map(len, model.knn.train_features)) == 0  # nothing is validated: nothing is kept
     sizes, compute = [], model.knn.compute
     model.knn.compute = lambda: (sizes.append(sum(map(len, model.knn.train_features))), compute())[
         1
     ]
-    fit(model, [batch(seed=s) for s in range(2)], val=True, epochs=4, check_val_every_n_epoch=2)
+    fit(model, [batch(seed=s) for s in range(2)], val=True, max_epochs=4, check_val_every_n_epoch=2)
     assert sizes == [32, 32]
 
 

@@ -2,14 +2,13 @@
 
 import importlib.util
 
-import lightning.pytorch as pl
 import pytest
 import torch
 from torch.utils.data import DataLoader
 
 from simco_methods.host import BaseMethod
 from simco_methods.methods import MoCoV2
-from tests.helpers import TINY_RESNET, batch, model_config
+from tests.helpers import TINY_RESNET, Losses, batch, model_config, quiet_trainer
 
 pytestmark = [
     pytest.mark.solo_learn,
@@ -19,14 +18,6 @@ pytestmark = [
 ]
 
 
-class Losses(pl.Callback):
-    def __init__(self):
-        self.seen = []
-
-    def on_train_batch_end(self, trainer, module, outputs, *_):
-        self.seen.append(float(outputs["loss"]))
-
-
 def train(kind, **kwargs):
     # In float64, and not at a high rate: this tiny network doubles a rounding error many times in
     # 20 steps, and a flip of its max-pool would be seen in all that follow. Our queue is float32.
@@ -34,17 +25,7 @@ def train(kind, **kwargs):
     cfg.method_kwargs = {"proj_hidden_dim": 16, "proj_output_dim": 8, "queue_size": 24, **kwargs}
     torch.manual_seed(0)
     model, losses = kind(cfg), Losses()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        devices=1,
-        max_epochs=4,
-        precision="64-true",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[losses],
-    )
+    trainer = quiet_trainer(max_epochs=4, precision="64-true", callbacks=[losses])
     trainer.fit(model, DataLoader([batch(seed=step) for step in range(5)], batch_size=None))
     return model, losses.seen
 

@@ -19,7 +19,8 @@ def _torchvision(name: str, method: str | None = None, **kwargs) -> nn.Module:
 
 
 def _timm(name: str, method: str | None = None, **kwargs) -> nn.Module:
-    return timm.create_model(name, num_classes=0, **kwargs)
+    # Not by timm's registry: solo-learn, once imported, puts models of its own under these names.
+    return getattr(timm.models, name)(num_classes=0, **kwargs)
 
 
 _TIMM_NAMES = {
