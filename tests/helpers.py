@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -12,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.methods import METHODS
 
-CONFIGS = Path(__file__).parents[1] / "solo_configs"
+ROOT = Path(__file__).parents[1]
+CONFIGS = ROOT / "solo_configs"
 LEAVES = sorted(
     f"{path.parent.name}/{path.stem}"
     for path in CONFIGS.glob("*/*.yaml")
@@ -109,4 +113,16 @@ def quiet_trainer(max_epochs: int = 1, **options) -> pl.Trainer:
             "log_every_n_steps": 1,
             **options,
         }
+    )
+
+
+def run_script(*command, cwd: Path, path=(), **env) -> subprocess.CompletedProcess:
+    """``python COMMAND`` in ``cwd``, with ``path`` and the pack in front of PYTHONPATH."""
+    parts = [*map(str, path), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(parts), **env},
+        capture_output=True,
+        text=True,
     )
