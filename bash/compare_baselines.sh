@@ -18,8 +18,8 @@ own="mocov2 mocov2plus simmoco simmoco_v2plus simco"
 theirs="simclr mocov2plus byol simsiam nnclr barlow_twins vicreg"
 
 missing=$(python -W ignore - <<'PYTHON' || echo "the host cannot be loaded (see above)"
-from simco_methods.host import HOST, solo_learn_problem
-if HOST != "solo-learn":
+from simco_methods.choice import choose_host, solo_learn_problem
+if choose_host() != "solo-learn":
     print(solo_learn_problem() or "there is no solo-learn on the path")
 PYTHON
 )

@@ -16,10 +16,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from simco_methods.entry import host_errors_named
-
-with host_errors_named("simco-pretrain"):
-    from simco_methods.runner.train import prepare
+from simco_methods.choice import check_host
 
 _GROUPS = ("recipe", "dataset", "contrast", "augmentations")
 _failed: list[str] = []  # jobs of a sweep
@@ -27,6 +24,8 @@ _failed: list[str] = []  # jobs of a sweep
 
 @hydra.main(version_base="1.3", config_path="pkg://solo_configs", config_name=None)
 def _hydra_main(cfg: DictConfig) -> None:
+    from simco_methods.runner.train import prepare  # seconds of loading
+
     try:
         run = prepare(cfg)
     except (ValueError, FileNotFoundError) as error:
@@ -83,6 +82,7 @@ def main() -> None:
     options = ("--config-name", "-cn", "--hydra-help", "--version")
     if not any(argument.startswith(options) for argument in sys.argv[1:]):
         sys.exit(_usage())
+    check_host("simco-pretrain")
     sys.argv[1:] = accept_every_key(sys.argv[1:])
     try:
         _hydra_main()

@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simco_methods.entry import host_errors_named
-
-with host_errors_named("simco-report"):
-    from simco_methods.runner.folder import write_text
-    from simco_methods.runner.plots import draw_curves
+from simco_methods.files import write_text
+from simco_methods.runner.plots import draw_curves
 
 # Column -> how a summary's value is written; a dash where a run has none.
 COLUMNS = {

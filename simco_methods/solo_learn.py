@@ -12,7 +12,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from simco_methods.entry import host_errors_named
+from simco_methods.choice import check_host
 
 
 def main() -> None:
@@ -25,11 +25,11 @@ def main() -> None:
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
     # The built-in host would be of no use here.
     os.environ["SIMCO_HOST"] = os.environ.get("SIMCO_HOST") or "solo-learn"
-    with host_errors_named("simco_methods.solo_learn"):
-        from simco_methods.methods import HOST, register
+    host = check_host("simco_methods.solo_learn")
+    if host != "solo-learn":
+        sys.exit(f"simco_methods.solo_learn: SIMCO_HOST={host} is set; unset it")
+    from simco_methods.methods import register
 
-    if HOST != "solo-learn":
-        sys.exit(f"simco_methods.solo_learn: SIMCO_HOST={HOST} is set; unset it")
     register()
     runpy.run_path(sys.argv[0], run_name="__main__")
 

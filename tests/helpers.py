@@ -21,6 +21,14 @@ LEAVES = sorted(
     f"{path.parent.name}/{path.stem}"
     for path in CONFIGS.glob("*/*.yaml")
     if path.parent.name not in ("recipe", "dataset", "contrast", "augmentations")
+    and path.stem != "linear"
+)
+# Of main_linear.py, and with methods of solo-learn's.
+LINEAR = sorted(f"{path.parent.name}/linear" for path in CONFIGS.glob("[!r]*/linear.yaml"))
+BASELINES = sorted(
+    f"{path.parents[1].name}/baselines/{path.stem}"
+    for path in CONFIGS.glob("*/baselines/*.yaml")
+    if path.parents[1].name != "contrast"
 )
 # Every method, and its symmetric variant where it has one.
 VARIANTS = [(name, False) for name in METHODS] + [

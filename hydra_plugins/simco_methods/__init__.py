@@ -15,9 +15,9 @@ class SimcoMethodsPlugin(SearchPathPlugin):
         # Last, so that it adds config names and never shadows the app's own.
         search_path.append(provider="simco-methods", path="pkg://solo_configs")
         if "solo.methods" in sys.modules:
-            from simco_methods.entry import host_errors_named
+            from simco_methods.choice import check_host
 
-            with host_errors_named("simco-methods"):
-                from simco_methods.methods import register
+            check_host("simco-methods")
+            from simco_methods.methods import register
 
             register()

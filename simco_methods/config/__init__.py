@@ -1,6 +1,15 @@
 """The runner's config: which keys there are, what they allow, and what they are turned into."""
 
-from simco_methods.config.parse import complete, fingerprint, identity, parse, runs_on_cpu
+from simco_methods.config.parse import complete, fingerprint, identity, parse, refusals_named
 from simco_methods.config.schema import check_config
+from simco_methods.config.spelling import runs_on_cpu
 
-__all__ = ["check_config", "complete", "fingerprint", "identity", "parse", "runs_on_cpu"]
+__all__ = [
+    "check_config",
+    "complete",
+    "fingerprint",
+    "identity",
+    "parse",
+    "refusals_named",
+    "runs_on_cpu",
+]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError
 
 from simco_methods.config.schema import check_config
+from simco_methods.config.spelling import runs_on_cpu, spell_devices, spell_precision
 from simco_methods.data import DATASETS
 from simco_methods.data.images import class_folders, image_files
-from simco_methods.methods import find_method
+from simco_methods.methods import METHODS, find_method
 
 _DEFAULTS = {
     "seed": 5,
@@ -89,75 +92,28 @@ def complete(cfg: DictConfig) -> DictConfig:
     on_cpu = runs_on_cpu(cfg)
     cfg.devices = spell_devices(cfg.devices, on_cpu)
     cfg.precision = spell_precision(cfg.precision, on_cpu)
-    try:
+    with refusals_named(cfg.method):
         return method.add_and_assert_specific_cfg(cfg)
-    except AssertionError as error:  # how solo-learn's own methods check theirs, without a message
-        line = traceback.extract_tb(error.__traceback__)[-1].line
-        raise ValueError(f"solo-learn's {cfg.method} refuses the config: {line}") from error
 
 
-def runs_on_cpu(cfg: DictConfig) -> bool:
-    """Whether ``accelerator`` means the CPU on this machine."""
-    if cfg.accelerator != "auto":
-        return cfg.accelerator == "cpu"
-    return not (torch.cuda.is_available() or torch.backends.mps.is_available())
-
-
-def spell_devices(devices: Any, on_cpu: bool) -> Any:
-    """Lightning's spelling: on a CPU a number of processes, else as written.
-
-    ``"1"``, ``1``, ``[0]`` and ``"0,"`` all mean one device; ``auto``, ``-1`` and ``"-1"`` all that
-    are there, on a CPU one process.
+@contextmanager
+def refusals_named(method: str) -> Iterator[None]:
+    """Where solo-learn's own methods are completed and built: they check by bare assertions, or
+    not, so that a key is missing where it is read.
 
     Raises:
-        ValueError: none of these.
+        ValueError: in place of these, with what was asserted or which key is missing.
     """
-    plain = OmegaConf.to_container(devices) if OmegaConf.is_config(devices) else devices
-    if isinstance(plain, str):
-        plain = plain.strip()
-        if plain.lstrip("-").isdigit():
-            plain = int(plain)
-        elif "," in plain and all(part.strip().isdigit() for part in plain.split(",") if part):
-            plain = [int(part) for part in plain.split(",") if part.strip()]
-    whole = isinstance(plain, int) and not isinstance(plain, bool) and (plain > 0 or plain == -1)
-    several = isinstance(plain, list) and plain and all(isinstance(i, int) for i in plain)
-    if not (whole or several or plain == "auto"):
-        raise ValueError(
-            f"devices={devices!r}: must be a number above 0, a list of device numbers, "
-            "text of either, -1 or auto"
-        )
-    if on_cpu:
-        return len(plain) if several else 1 if plain in ("auto", -1) else plain
-    return plain
-
-
-_PRECISIONS = {
-    "16": "16-mixed",
-    "16-mixed": "16-mixed",
-    "bf16": "bf16-mixed",
-    "bf16-mixed": "bf16-mixed",
-    "32": "32-true",
-    "32-true": "32-true",
-    "64": "64-true",
-    "64-true": "64-true",
-    "16-true": "16-true",
-    "bf16-true": "bf16-true",
-}
-
-
-def spell_precision(precision: Any, on_cpu: bool) -> str:
-    """Lightning's long spelling. float16 is not for a CPU: there 16-mixed trains in 32-true.
-
-    Raises:
-        ValueError: an unknown precision.
-    """
-    spelt = _PRECISIONS.get(str(precision))
-    if spelt is None:
-        raise ValueError(f"precision={precision!r}: must be one of {', '.join(_PRECISIONS)}")
-    if on_cpu and spelt.startswith("16"):
-        print(f"precision {spelt} is for a GPU; on this CPU the run trains in 32-true", flush=True)
-        return "32-true"
-    return spelt
+    try:
+        yield
+    except (AssertionError, ConfigAttributeError) as error:
+        if method in METHODS:
+            raise
+        if isinstance(error, ConfigAttributeError):
+            reason = f"{error.full_key} is not set"
+        else:
+            reason = str(error) or traceback.extract_tb(error.__traceback__)[-1].line
+        raise ValueError(f"solo-learn's {method} refuses the config: {reason}") from error
 
 
 def fingerprint(cfg: DictConfig) -> str:

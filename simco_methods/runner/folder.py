@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
 from pathlib import Path
-from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config import fingerprint, identity
+from simco_methods.files import write_json, write_text
 
 
 class RunFolder:
@@ -109,22 +106,3 @@ def check_checkpoint(path: Path, cfg: DictConfig) -> None:
         raise ValueError(f"{path} has {done} epochs, more than max_epochs={cfg.max_epochs}")
     if extended:
         print(f"the schedule is stretched: {extended.strip()}", flush=True)
-
-
-def write_text(path: Path, content: str) -> None:
-    """Writes a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, path)
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a JSON file whole or not at all."""
-    write_text(path, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
-
-
-def _without_nan(node: Any) -> Any:
-    # JSON has no NaN and no infinity: what is not a number is null.
-    if isinstance(node, dict):
-        return {key: _without_nan(value) for key, value in node.items()}
-    return None if isinstance(node, float) and not math.isfinite(node) else node

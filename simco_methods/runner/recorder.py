@@ -15,8 +15,9 @@ from lightning.pytorch.callbacks import Checkpoint
 from omegaconf import OmegaConf
 
 from simco_methods import __version__
+from simco_methods.files import write_text
 from simco_methods.host import HOST
-from simco_methods.runner.folder import RunFolder, write_text
+from simco_methods.runner.folder import RunFolder
 
 # Under which name a method logs its own loss: the pack's, SimCLR and MoCo, NNCLR, BYOL
 # and SimSiam, Barlow Twins, VICReg.

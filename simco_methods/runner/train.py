@@ -13,13 +13,14 @@ import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from omegaconf import DictConfig
 
-from simco_methods.config import complete, parse
+from simco_methods.config import complete, parse, refusals_named
 from simco_methods.data import PretrainData
 from simco_methods.data.transforms import view_transform
+from simco_methods.files import write_json
 from simco_methods.host import HOST
 from simco_methods.methods import find_method
 from simco_methods.runner.evaluate import offline_knn
-from simco_methods.runner.folder import RunFolder, check_checkpoint, write_json
+from simco_methods.runner.folder import RunFolder, check_checkpoint
 from simco_methods.runner.machine import hardware, peak_memory_mib, versions
 from simco_methods.runner.plots import draw_curves
 from simco_methods.runner.recorder import LOSSES, Recorder
@@ -176,7 +177,8 @@ def prepare(cfg: DictConfig) -> Run | Path:
     data.check_size(world_size)
 
     seed_everything(cfg.seed, workers=True)
-    model = find_method(cfg.method)(parsed)
+    with refusals_named(cfg.method):
+        model = find_method(cfg.method)(parsed)
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
     if trainer.is_global_zero:

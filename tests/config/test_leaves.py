@@ -10,13 +10,14 @@ import yaml
 from omegaconf import OmegaConf
 from PIL import Image
 
+from simco_methods.choice import solo_learn_problem
 from simco_methods.config import complete, parse
-from simco_methods.host import solo_learn_problem
-from simco_methods.methods import METHODS
-from tests.helpers import CONFIGS, LEAVES, compose_config
+from simco_methods.methods import find_method
+from tests.helpers import BASELINES, CONFIGS, LEAVES, LINEAR, compose_config
 
 DATASETS = ("digits", "cifar10", "cifar100", "svhn", "stl10", "imagenet100", "custom")
 NAMES = ("simco", "simmoco", "simmoco_v2plus", "mocov2", "mocov2plus")
+THEIRS = ("simclr", "mocov2plus", "byol", "simsiam", "nnclr", "barlow_twins", "vicreg")
 
 
 def composed(leaf, folder):
@@ -31,17 +32,45 @@ def make_folder(path):
     return path
 
 
-def build_all(folder):
+def build_all(leaves, folder):
     """Builds the model of every config; run in a process of its own for each host."""
-    for leaf in LEAVES:
+    for leaf in leaves:
         cfg = parse(complete(composed(leaf, folder)), world_size=1)
-        model = METHODS[cfg.method](cfg)
+        model = find_method(cfg.method)(cfg)
         assert model.cfg.method_kwargs == cfg.method_kwargs
         print("built", leaf)
 
 
 def test_there_is_one_of_each():
     assert set(LEAVES) == {f"{dataset}/{name}" for dataset in DATASETS for name in NAMES}
+    assert set(LINEAR) == {f"{name}/linear" for name in set(DATASETS) - {"digits", "svhn"}}
+    assert set(BASELINES) == {
+        f"{dataset}/baselines/{name}"
+        for dataset in ("digits", "cifar10", "cifar100")
+        for name in THEIRS
+    }
+
+
+@pytest.mark.parametrize("leaf", BASELINES)
+def test_baselines_differ_in_the_method_alone(leaf):
+    dataset, _, name = leaf.split("/")
+    cfg, own = compose_config(leaf), compose_config(f"{dataset}/mocov2plus")
+    assert (cfg.method, cfg.name) == (name, f"baseline-{name}-{dataset}")
+    for key in ("method", "name", "method_kwargs", "momentum"):
+        cfg.pop(key, None), own.pop(key, None)
+    assert cfg == own
+    kwargs = compose_config(leaf).method_kwargs
+    wide = name in ("barlow_twins", "vicreg")  # whose losses are over pairs of dimensions
+    widths = {kwargs.proj_hidden_dim, kwargs.proj_output_dim}
+    assert widths == ({256 if dataset == "digits" else 2048} if wide else {128})
+    assert kwargs.get("temperature", 0.1) == 0.1
+
+
+@pytest.mark.parametrize("leaf", LINEAR)
+def test_linear_configs_evaluate_what_was_pretrained(leaf):
+    cfg, pretraining = (compose_config(name) for name in (leaf, leaf.replace("linear", "simco")))
+    assert cfg.backbone == pretraining.backbone and cfg.data == pretraining.data
+    assert OmegaConf.missing_keys(cfg) - {"data.train_path"} == {"pretrained_feature_extractor"}
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
@@ -80,15 +109,15 @@ def test_composes_with_the_paper_s_settings(leaf, tmp_path):
         )
 
 
-@pytest.mark.parametrize("leaf", LEAVES)
+@pytest.mark.parametrize("leaf", [*LEAVES, *LINEAR, *BASELINES])
 def test_leaves_only_compose_and_name(leaf):
     text = (CONFIGS / f"{leaf}.yaml").read_text()
     assert text.startswith("# @package _global_\n")
     content = yaml.safe_load(text)
-    allowed = {"defaults", "name"} | (
-        {"method_kwargs"} if leaf.startswith("digits/moco") else set()
-    )
-    assert set(content) == allowed
+    # The queues and the widths of a small data set.
+    small = leaf.startswith("digits/")
+    assert {"defaults", "name"} <= set(content)
+    assert set(content) <= {"defaults", "name"} | ({"method_kwargs"} if small else set())
 
 
 @pytest.mark.parametrize("host", ["builtin", "solo-learn"])
@@ -96,7 +125,8 @@ def test_every_config_builds(host, tmp_path):
     if host == "solo-learn" and solo_learn_problem() is not None:
         pytest.skip("needs solo-learn on the path")
     folder = make_folder(tmp_path / "images")
-    code = f"from tests.config.test_leaves import build_all; build_all({str(folder)!r})"
+    leaves = [*LEAVES, *(BASELINES if host == "solo-learn" else [])]
+    code = f"from tests.config.test_leaves import build_all; build_all({leaves}, {str(folder)!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],
@@ -105,4 +135,4 @@ def test_every_config_builds(host, tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("built") == len(LEAVES)
+    assert done.stdout.count("built") == len(leaves)

@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from simco_methods.config import complete, fingerprint, parse
-from simco_methods.config.parse import spell_devices, spell_precision
+from simco_methods.config.spelling import spell_devices, spell_precision
 from simco_methods.pretrain import accept_every_key
 from tests.helpers import compose_config
 

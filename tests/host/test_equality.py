@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from simco_methods.host import HOST, solo_learn_problem
+from simco_methods.choice import solo_learn_problem
+from simco_methods.host import HOST
 from tests.helpers import TINY_RESNET, VARIANTS, Losses, batch, build, quiet_trainer
 
 HOSTS = ("builtin", "solo-learn")

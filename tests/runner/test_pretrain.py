@@ -10,11 +10,13 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
+from simco_methods.host import HOST
 from simco_methods.methods import METHODS
+from simco_methods.report import report
 from simco_methods.runner import train
-from simco_methods.runner.recorder import Recorder
+from simco_methods.runner.recorder import LOSSES, Recorder
 from simco_methods.runner.train import pretrain
-from tests.helpers import VARIANTS, compose_config
+from tests.helpers import BASELINES, VARIANTS, compose_config
 
 QUICK = {
     "max_epochs": 2,
@@ -69,6 +71,8 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
     assert OmegaConf.load(folder / "config.yaml").method == cfg.method
     checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
     assert checkpoint["simco_methods"]["config"]["method"] == cfg.method
+    arguments = json.loads((folder / "checkpoints" / "args.json").read_text())
+    assert arguments["method"] == cfg.method and arguments["data"]["num_classes"] == 10
 
     before = (folder / "summary.json").stat().st_mtime_ns
     assert pretrain(cfg) == folder
@@ -77,6 +81,36 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
     # What was written runs again as it is.
     again = OmegaConf.merge(OmegaConf.load(folder / "config.yaml"), {"output_dir": str(folder)})
     assert pretrain(again) == folder
+
+
+@pytest.mark.solo_learn
+@pytest.mark.skipif(HOST != "solo-learn", reason="needs solo-learn on the path")
+@pytest.mark.parametrize("leaf", [leaf for leaf in BASELINES if leaf.startswith("digits/")])
+def test_methods_of_solo_learn_s_own(leaf, tmp_path, capsys):
+    folder = pretrain(quick(leaf, tmp_path / "run", knn_eval__offline=True))
+    said = capsys.readouterr().out
+    assert "host solo-learn" in said and "negatives per anchor" not in said
+    assert said.count("loss ") == 3  # of two epochs, and at the end
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["last_epoch"].keys() & set(LOSSES)
+    assert {"val_acc1", "val_knn_acc1"} <= summary["last_epoch"].keys()
+    assert 0 < summary["knn_acc1"] <= 100
+    report([folder], tmp_path)
+    assert f"| {summary['method']} " not in (tmp_path / "table.md").read_text()  # but its name
+
+
+def test_methods_of_solo_learn_s_own_without_it(tmp_path):
+    known = "|".join(METHODS) if HOST == "builtin" else "simclr"
+    with pytest.raises(ValueError, match=f"method='moco' is none of .*({known})"):
+        pretrain(quick("digits/simco", tmp_path / "run", method="moco"))
+    if HOST == "builtin":
+        with pytest.raises(ValueError, match="solo-learn's own need solo-learn on the path"):
+            pretrain(quick("digits/baselines/byol", tmp_path / "run"))
+    else:
+        with pytest.raises(ValueError, match="solo-learn's byol refuses the config: .*pred_hidden"):
+            kwargs = {"proj_hidden_dim": 8, "proj_output_dim": 8}
+            pretrain(quick("digits/baselines/byol", tmp_path / "run", method_kwargs=kwargs))
+    assert not (tmp_path / "run").exists()
 
 
 class Stop(RuntimeError):

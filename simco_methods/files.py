@@ -1,0 +1,28 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, content: str) -> None:
+    """Writes a file whole or not at all."""
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(content, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_text(path, json.dumps(_without_nan(content), indent=2, allow_nan=False) + "\n")
+
+
+def _without_nan(node: Any) -> Any:
+    # JSON has no NaN and no infinity: what is not a number is null.
+    if isinstance(node, dict):
+        return {key: _without_nan(value) for key, value in node.items()}
+    return None if isinstance(node, float) and not math.isfinite(node) else node
