@@ -22,7 +22,7 @@ case $stack in
   *) echo "--stack $stack: must be today, solo-learn-pins or both" >&2; exit 2 ;;
 esac
 for STACK in "${stacks[@]}"; do (
-  EXTRAS=test${SOLO_LEARN:+,solo,umap,wandb} source "$here/bash/setup.sh"
+  EXTRAS=test${SOLO_LEARN:+,solo,umap,wandb,h5} source "$here/bash/setup.sh"
   cd "$here"
   python -m pip list 2>/dev/null | grep -E '^(torch|torchvision|lightning|torchmetrics|timm) ' | xargs
   ruff check .

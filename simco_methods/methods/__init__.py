@@ -42,10 +42,13 @@ def find_method(name: str) -> type:
     Raises:
         ValueError: neither has a method of that name.
     """
-    known = METHODS
+    known = dict(METHODS)
     if HOST == "solo-learn":
         register()
-        from solo.methods import METHODS as known
+        from solo.methods import METHODS as SOLO_METHODS
+
+        own = ("base", "linear", *METHODS)
+        known |= {key: kind for key, kind in SOLO_METHODS.items() if key not in own}
     if name in known:
         return known[name]
     missing = "" if HOST == "solo-learn" else "; solo-learn's own need solo-learn on the path"
