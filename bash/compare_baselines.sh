@@ -11,22 +11,24 @@
 # are not repeated, interrupted ones continue; one that fails does not stop the others.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-EXTRAS=solo source "$here/bash/setup.sh"
+source "$here/bash/setup.sh"
 dataset=${DATASET:-digits}
 out=${OUT:-runs/baselines/$dataset}
 own="mocov2 mocov2plus simmoco simmoco_v2plus simco"
 theirs="simclr mocov2plus byol simsiam nnclr barlow_twins vicreg"
 
 missing=$(python -W ignore - <<'PYTHON' || echo "the host cannot be loaded (see above)"
-from simco_methods.choice import choose_host, solo_learn_problem
+import os
+from simco_methods.choice import ABSENT, choose_host, solo_learn_problem
 if choose_host() != "solo-learn":
-    print(solo_learn_problem() or "there is no solo-learn on the path")
+    forced = "SIMCO_HOST=builtin is set" if os.environ.get("SIMCO_HOST") else ""
+    print(forced or solo_learn_problem() or ABSENT)
 PYTHON
 )
 methods=${METHODS:-$own}
 if [ -n "$missing" ]; then
   echo "without solo-learn's methods ($theirs): $missing" >&2
-  echo "set SOLO_LEARN to a checkout: git clone https://github.com/vturrisi/solo-learn" >&2
+  [ -n "${SOLO_LEARN:-}" ] || echo "set SOLO_LEARN to a checkout of it" >&2
 elif [ -z "${METHODS:-}" ]; then
   for method in $theirs; do methods+=" baselines/$method"; done
 fi

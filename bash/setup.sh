@@ -1,9 +1,18 @@
 # To be sourced: an own environment in .venv with the pack in it, made on the first call.
 #
 # EXTRAS=test adds the test tools. PYTHON names the interpreter (3.10 or later).
-# SOLO_LEARN names a checkout of solo-learn, to be put on the path.
-# STACK=solo-learn-pins makes .venv-solo-learn-pins with the versions in bash/solo-learn-pins.txt.
+# SOLO_LEARN names a checkout of solo-learn, to be put on the path with what it imports installed.
+# SIMCO_STACK=solo-learn-pins makes .venv-solo-learn-pins with the versions in
+# bash/solo-learn-pins.txt.
 
+_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+_venv=$_root/.venv${SIMCO_STACK:+-$SIMCO_STACK}
+_pins=${SIMCO_STACK:+$_root/bash/$SIMCO_STACK.txt}
+_extras=${EXTRAS:-}
+if [ -n "$_pins" ] && [ ! -f "$_pins" ]; then
+  echo "simco-methods: SIMCO_STACK=$SIMCO_STACK: there is no $_pins" >&2
+  exit 2
+fi
 if [ -n "${SOLO_LEARN:-}" ]; then
   if [ ! -d "$SOLO_LEARN/solo" ]; then
     echo "simco-methods: SOLO_LEARN=$SOLO_LEARN is no checkout of solo-learn" >&2
@@ -11,11 +20,8 @@ if [ -n "${SOLO_LEARN:-}" ]; then
   fi
   PYTHONPATH=$(cd "$SOLO_LEARN" && pwd)${PYTHONPATH:+:$PYTHONPATH}
   export PYTHONPATH
+  _extras=${_extras:+$_extras,}solo
 fi
-_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-_venv=$_root/.venv${STACK:+-$STACK}
-_pins=${STACK:+$_root/bash/$STACK.txt}
-_extras=${EXTRAS:-}
 _wanted=$(cat "$_root/setup.cfg" "$_root/pyproject.toml" ${_pins:+"$_pins"}; echo "$_extras")
 _stamp=$_venv/installed${_extras:+-$_extras}
 

@@ -21,8 +21,8 @@ case $stack in
   both) stacks=("" solo-learn-pins) ;;
   *) echo "--stack $stack: must be today, solo-learn-pins or both" >&2; exit 2 ;;
 esac
-for STACK in "${stacks[@]}"; do (
-  EXTRAS=test${SOLO_LEARN:+,solo,umap,wandb,h5} source "$here/bash/setup.sh"
+for SIMCO_STACK in "${stacks[@]}"; do (
+  EXTRAS=test${SOLO_LEARN:+,umap,wandb,h5} source "$here/bash/setup.sh"
   cd "$here"
   python -m pip list 2>/dev/null | grep -E '^(torch|torchvision|lightning|torchmetrics|timm) ' | xargs
   ruff check .

@@ -12,11 +12,13 @@ import warnings
 from pathlib import Path
 
 CHOICES = ("solo-learn", "builtin")
-_HOW_TO = (
-    "The pack needs solo-learn 1.0.6 or later (its repository's main line, with the DictConfig "
-    "API; PyPI has only 1.0.2) and what that imports (the extra simco-methods[solo]), or "
-    "SIMCO_HOST=builtin to train without it."
+_NEEDED = (
+    "Needed is solo-learn 1.0.6 or later (its repository's main line, with the DictConfig API; "
+    "PyPI has only 1.0.2) and what that imports (the extra simco-methods[solo])"
 )
+_OR_ELSE = "; SIMCO_HOST=builtin trains without it"
+
+ABSENT = f"no solo-learn is on the path. {_NEEDED}"
 
 
 @functools.cache
@@ -33,9 +35,9 @@ def solo_learn_problem() -> str | None:
             warnings.simplefilter("ignore")
             base = importlib.import_module("solo.methods.base").BaseMethod
     except Exception as error:
-        return f"{_version()} cannot be imported ({type(error).__name__}: {error}). {_HOW_TO}"
+        return f"{_version()} cannot be imported ({type(error).__name__}: {error}). {_NEEDED}"
     if not hasattr(base, "add_and_assert_specific_cfg"):
-        return f"{_version()} has the old argparse API. {_HOW_TO}"
+        return f"{_version()} has the old argparse API. {_NEEDED}"
     return None
 
 
@@ -64,11 +66,9 @@ def choose_host() -> str:
     if problem is None:
         return "solo-learn"
     if wanted == "solo-learn":
-        raise ImportError(
-            f"SIMCO_HOST=solo-learn, but {problem or f'no solo-learn is on the path. {_HOW_TO}'}"
-        )
+        raise ImportError(f"SIMCO_HOST=solo-learn, but {problem or ABSENT}{_OR_ELSE}")
     if problem:
-        warnings.warn(f"Using the built-in host: {problem}", stacklevel=2)
+        warnings.warn(f"using the built-in host: {problem}{_OR_ELSE}", stacklevel=2)
     return "builtin"
 
 

@@ -25,4 +25,6 @@ def _without_nan(node: Any) -> Any:
     # JSON has no NaN and no infinity: what is not a number is null.
     if isinstance(node, dict):
         return {key: _without_nan(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_without_nan(value) for value in node]
     return None if isinstance(node, float) and not math.isfinite(node) else node

@@ -50,7 +50,7 @@ def accept_every_key(arguments: list[str]) -> list[str]:
     for argument in arguments:
         key = argument.split("=", 1)[0]
         plain = "=" in argument and key[:1].isalpha() and "@" not in key
-        if plain and key not in _GROUPS and key.split(".")[0] != "hydra":
+        if plain and key.split("/")[0] not in _GROUPS and key.split(".")[0] != "hydra":
             argument = f"++{argument}"
         elif accepted and accepted[-1] in ("--config-path", "-cp") and Path(argument).is_dir():
             argument = str(Path(argument).resolve())  # Hydra would look beside this file

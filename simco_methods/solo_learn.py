@@ -12,7 +12,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from simco_methods.choice import check_host
+from simco_methods.choice import ABSENT, check_host, solo_learn_problem
 
 
 def main() -> None:
@@ -23,11 +23,12 @@ def main() -> None:
     sys.argv = sys.argv[1:]
     # As Python does for a script; solo-learn may be nowhere but beside it.
     sys.path.insert(0, str(Path(sys.argv[0]).resolve().parent))
-    # The built-in host would be of no use here.
-    os.environ["SIMCO_HOST"] = os.environ.get("SIMCO_HOST") or "solo-learn"
-    host = check_host("simco_methods.solo_learn")
-    if host != "solo-learn":
-        sys.exit(f"simco_methods.solo_learn: SIMCO_HOST={host} is set; unset it")
+    program = "simco_methods.solo_learn"
+    if os.environ.get("SIMCO_HOST") and check_host(program) == "builtin":
+        sys.exit(f"{program}: SIMCO_HOST=builtin is set; unset it")
+    problem = solo_learn_problem()
+    if problem is not None:
+        sys.exit(f"{program}: {problem or ABSENT}")
     from simco_methods.methods import register
 
     register()

@@ -4,6 +4,7 @@ import warnings
 import pytest
 import torch
 
+from simco_methods.choice import ABSENT, solo_learn_problem
 from simco_methods.host import HOST
 
 # The models are tiny: on a busy machine threads that wait for each other cost more than they give.
@@ -13,6 +14,13 @@ os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 
 def pytest_report_header(config):
     return f"simco-methods host: {HOST}"
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("solo_learn"):
+        problem = solo_learn_problem()
+        if problem is not None:
+            pytest.skip(problem or ABSENT)
 
 
 @pytest.fixture(autouse=True)

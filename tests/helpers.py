@@ -130,7 +130,7 @@ def run_script(*command, cwd: Path, path=(), **env) -> subprocess.CompletedProce
     return subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(parts), **env},
+        env={**os.environ, "SIMCO_HOST": "", "PYTHONPATH": os.pathsep.join(parts), **env},
         capture_output=True,
         text=True,
     )

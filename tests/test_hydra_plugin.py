@@ -1,13 +1,10 @@
 """The Hydra plugin, in apps that have nothing to do with us too, and the launcher."""
 
-import importlib.util
-
 import pytest
 
+from simco_methods.host import HOST
 from simco_methods.methods import METHODS
 from tests.helpers import compose_config, run_script
-
-SOLO = importlib.util.find_spec("solo")
 
 APP = """
 import sys, time
@@ -34,7 +31,7 @@ def test_configs_are_found_from_any_app():
 
 
 @pytest.mark.solo_learn
-@pytest.mark.skipif(SOLO is None, reason="needs solo-learn on the path")
+@pytest.mark.skipif(HOST != "solo-learn", reason="of the solo-learn host")
 def test_the_table_of_solo_learn_is_completed_not_changed():
     from solo.methods import METHODS as SOLO_METHODS
 
@@ -47,7 +44,6 @@ def test_the_table_of_solo_learn_is_completed_not_changed():
 
 
 @pytest.mark.solo_learn
-@pytest.mark.skipif(SOLO is None, reason="needs solo-learn on the path")
 def test_argparse_scripts_see_the_methods(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

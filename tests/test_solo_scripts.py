@@ -11,14 +11,18 @@ import pytest
 import torch
 from PIL import Image
 
+from simco_methods.host import HOST
 from tests.helpers import CONFIGS, run_script
 
 SOLO = importlib.util.find_spec("solo")
+SCRIPTS = Path(SOLO.submodule_search_locations[0]).parent if SOLO else None
 pytestmark = [
     pytest.mark.solo_learn,
-    pytest.mark.skipif(SOLO is None, reason="needs solo-learn on the path"),
+    pytest.mark.skipif(
+        SOLO and not (SCRIPTS / "main_pretrain.py").is_file(),
+        reason="an installed solo-learn has no scripts: needs its checkout",
+    ),
 ]
-SCRIPTS = Path(SOLO.submodule_search_locations[0]).parent if SOLO else None
 
 QUICK = [
     "accelerator=cpu",
@@ -160,10 +164,7 @@ class TestEveryScript:
         )
         # main_linear.py says nothing of weights that it does not find, so they are compared.
         trained = only((cwd / "trained_models" / "linear").rglob("*.ckpt"))
-        one, other = (
-            {k: v for k, v in torch.load(f, weights_only=True)["state_dict"].items()}
-            for f in (checkpoint, trained)
-        )
+        one, other = (torch.load(f, weights_only=True)["state_dict"] for f in (checkpoint, trained))
         frozen = {key for key in other if key.startswith("backbone.")}
         assert frozen == {key for key in one if key.startswith("backbone.")}
         assert all(torch.equal(one[key], other[key]) for key in frozen)
@@ -301,6 +302,7 @@ class TestResume:
         assert said in run("simco", "method_kwargs.tau_beta=1.0")
 
 
+@pytest.mark.skipif(HOST != "solo-learn", reason="of the solo-learn host")
 @pytest.mark.parametrize(
     "key, value",
     [
@@ -311,6 +313,7 @@ class TestResume:
         ("scheduler.warmup_epochs", 1),
         ("optimizer.kwargs.momentum", 0.5),
         ("accumulate_grad_batches", 4),
+        ("gradient_clip_val", 1.0),
         ("data.fraction", 0.5),
     ],
 )

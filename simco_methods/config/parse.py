@@ -98,11 +98,12 @@ def complete(cfg: DictConfig) -> DictConfig:
 
 @contextmanager
 def refusals_named(method: str) -> Iterator[None]:
-    """Where solo-learn's own methods are completed and built: they check by bare assertions, or
-    not, so that a key is missing where it is read.
+    """To complete or build a method of solo-learn's own within.
+
+    Those check their settings by assertions without a message, or read a key that is not there.
 
     Raises:
-        ValueError: in place of these, with what was asserted or which key is missing.
+        ValueError: with what was asserted, or which key is missing.
     """
     try:
         yield
@@ -157,7 +158,8 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
         The config to build the model from.
 
     Raises:
-        ValueError: small crops, or other than two views: the methods here contrast two.
+        ValueError: small crops, or other than two views: the methods here contrast two. A method of
+            solo-learn's own without labels.
     """
     cfg = cfg.copy()
     info = DATASETS[cfg.data.dataset]
@@ -174,6 +176,10 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
         cfg.data.num_classes = max(1, cfg.data.num_classes)
     else:
         cfg.data.num_classes = info.num_classes
+    if cfg.data.no_labels and cfg.method not in METHODS:
+        raise ValueError(
+            f"solo-learn's {cfg.method} needs labels: without them its online classifier gives NaN"
+        )
     sizes = {view.crop_size for view in cfg.augmentations}
     views = sum(view.num_crops for view in cfg.augmentations)
     if len(sizes) > 1 or views != 2:

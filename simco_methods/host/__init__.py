@@ -1,6 +1,6 @@
 """Which base classes the methods stand on: solo-learn's if it is there, else the built-in ones.
 
-``SIMCO_HOST=solo-learn`` or ``builtin`` forces the choice; anything else lets the pack choose.
+``SIMCO_HOST=solo-learn`` or ``builtin`` forces the choice; unset, the pack chooses.
 
 Attributes:
     HOST: "solo-learn" or "builtin".

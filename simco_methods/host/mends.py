@@ -12,8 +12,9 @@ from solo.utils.auto_resumer import AutoResumer
 from solo.utils.knn import WeightedKNNClassifier
 from torchmetrics import Metric
 
-# What makes a run another one, beside what solo-learn compares itself (name, method, backbone, data
-# set, epochs, optimiser, W&B project).
+# What makes a run another one, beside what solo-learn compares itself: name, method, backbone, data
+# set, epochs, most of the optimiser, the W&B project and what main_linear.py evaluates. The number
+# of devices is in the learning rate, which is compared when it has been scaled.
 RESUME_KEYS = (
     "seed",
     "method_kwargs",
@@ -23,12 +24,17 @@ RESUME_KEYS = (
     "scheduler",
     "accumulate_grad_batches",
     "precision",
+    "gradient_clip_val",
+    "gradient_clip_algorithm",
     "limit_train_batches",
+    "sync_batchnorm",
     "data.train_path",
     "data.val_path",
     "data.no_labels",
+    "data.format",
     "data.fraction",
     # Of main_linear.py.
+    "pretrain_method",
     "finetune",
     "mixup",
     "cutmix",
@@ -38,7 +44,7 @@ RESUME_KEYS = (
 
 
 def compare_whole_runs() -> None:
-    """Lets ``auto_resume`` continue a run only from a checkpoint of the same configuration.
+    """Lets ``auto_resume`` continue a run only where all of :data:`RESUME_KEYS` is the same, too.
 
     By itself solo-learn would continue a sweep's ``tau_beta=2`` from the checkpoint of
     ``tau_beta=1``.

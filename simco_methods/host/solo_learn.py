@@ -11,10 +11,54 @@ from solo.utils.lr_scheduler import LinearWarmupCosineAnnealingLR
 from simco_methods.host.schedule import WarmupCosineLR
 from simco_methods.host.steps import MomentumSteps, ViewSteps
 
-__all__ = ["BaseMethod", "BaseMomentumMethod", "LeanMethod", "LeanMomentumMethod"]
+__all__ = ["BaseMethod", "BaseMomentumMethod", "ExactResume", "LeanMethod", "LeanMomentumMethod"]
 
 
-class _SoloSteps:
+class ExactResume:
+    """Lets a method of solo-learn's go on after a resume as if it had not stopped.
+
+    To be put in front of its class; nothing else of the method changes.
+    """
+
+    def configure_optimizers(self):
+        """With the warm-up cosine in closed form, for the same rates (a predictor's fixed one from
+        the first step, not from the second).
+
+        solo-learn's own saves the lengths of the schedule with its state, so that an extended run
+        would train at 0, and beside a fixed rate a function, so that the checkpoint could not be
+        read with ``weights_only``.
+        """
+        configured = super().configure_optimizers()
+        if not isinstance(configured, tuple) or not isinstance(configured[1][0], dict):
+            return configured
+        (optimizer,), (entry,) = configured
+        theirs = entry["scheduler"]
+        if not isinstance(theirs, LinearWarmupCosineAnnealingLR):
+            return configured
+        for group in optimizer.param_groups:
+            group["lr"] = group.pop("initial_lr")
+        fixed = vars(theirs).get("get_lr")  # a partial, where solo-learn has put one
+        ours = WarmupCosineLR(
+            optimizer,
+            warmup_steps=round(theirs.warmup_epochs),
+            total_steps=theirs.max_epochs,
+            warmup_start_lr=theirs.warmup_start_lr,
+            min_lr=theirs.eta_min,
+            static_groups=fixed.keywords["param_group_indexes"] if fixed else (),
+        )
+        return [optimizer], [{**entry, "scheduler": ours}]
+
+    def on_train_start(self) -> None:
+        """Sets tau and the count of EMA updates from the step; solo-learn's own start again."""
+        super().on_train_start()
+        if isinstance(self, BaseMomentumMethod):
+            self.last_step = self.trainer.global_step
+            self.momentum_updater.update_tau(
+                self.trainer.global_step, self.trainer.estimated_stepping_batches
+            )
+
+
+class _SoloSteps(ExactResume):
     def __init__(self, cfg: DictConfig):
         # solo-learn's online kNN cannot be built on torchmetrics 0.12 and later; ours takes its
         # place, so its own is not asked for.
@@ -24,27 +68,6 @@ class _SoloSteps:
         super().__init__(cfg)
         self.cfg.knn_eval.enabled = wanted
         self.init_steps()
-
-    def configure_optimizers(self):
-        """solo-learn's, with its warm-up cosine in closed form: the same rates, but its own saves
-        the lengths of the schedule with its state, so that an extended run would train at 0."""
-        configured = super().configure_optimizers()
-        if not isinstance(configured, tuple) or not isinstance(configured[1][0], dict):
-            return configured
-        (optimizer,), (entry,) = configured
-        theirs = entry["scheduler"]
-        if not isinstance(theirs, LinearWarmupCosineAnnealingLR) or "get_lr" in vars(theirs):
-            return configured  # another schedule, or one with groups that it leaves alone
-        for group in optimizer.param_groups:
-            group["lr"] = group.pop("initial_lr")
-        ours = WarmupCosineLR(
-            optimizer,
-            warmup_steps=round(theirs.warmup_epochs),
-            total_steps=theirs.max_epochs,
-            warmup_start_lr=theirs.warmup_start_lr,
-            min_lr=theirs.eta_min,
-        )
-        return [optimizer], [{**entry, "scheduler": ours}]
 
     @property
     def learnable_params(self) -> list[dict[str, Any]]:

@@ -39,19 +39,24 @@ def register() -> None:
 def find_method(name: str) -> type:
     """The class of a method: the pack's, or under the solo-learn host also one of solo-learn's.
 
+    The latter resume exactly, see :class:`simco_methods.host.solo_learn.ExactResume`.
+
     Raises:
         ValueError: neither has a method of that name.
     """
-    known = dict(METHODS)
+    if name in METHODS:
+        return METHODS[name]
+    known, missing = list(METHODS), "; solo-learn's own need solo-learn on the path"
     if HOST == "solo-learn":
         register()
         from solo.methods import METHODS as SOLO_METHODS
 
-        own = ("base", "linear", *METHODS)
-        known |= {key: kind for key, kind in SOLO_METHODS.items() if key not in own}
-    if name in known:
-        return known[name]
-    missing = "" if HOST == "solo-learn" else "; solo-learn's own need solo-learn on the path"
+        from simco_methods.host.solo_learn import ExactResume
+
+        if name in SOLO_METHODS and name not in ("base", "linear"):
+            kind = SOLO_METHODS[name]
+            return type(kind.__name__, (ExactResume, kind), {})
+        known, missing = list(dict.fromkeys([*METHODS, *SOLO_METHODS])), ""
     raise ValueError(f"method={name!r} is none of {', '.join(known)}{missing}")
 
 

@@ -10,27 +10,38 @@ from matplotlib.figure import Figure
 
 History = Sequence[Mapping[str, float]]
 
+# Under which name a method logs its own loss: the contrastive ones, and solo-learn's NNCLR, BYOL
+# and SimSiam, Barlow Twins, VICReg.
+LOSSES = (
+    "train_nce_loss",
+    "train_nnclr_loss",
+    "train_neg_cos_sim",
+    "train_barlow_loss",
+    "train_vicreg_loss",
+)
+
 
 def draw_curves(runs: Mapping[str, History], path: Path, title: str = "") -> None:
-    """Contrastive loss on the left, accuracies on the right, against the epoch.
+    """Each method's loss on the left, accuracies on the right, against the epoch.
 
     Args:
         runs: a run's label to its rows, as in metrics.csv.
         path: PNG file to write.
         title: above the figure.
     """
+    logged = {name for rows in runs.values() for row in rows for name in row}
+    contrastive = logged.isdisjoint(LOSSES[1:])
     panels: list[tuple[str, dict[str, tuple[str, str]]]] = [
-        ("contrastive loss (nats)", {"train_nce_loss": ("", "-")}),
+        (
+            "contrastive loss (nats)" if contrastive else "loss, each method's own",
+            {name: ("", "-") for name in LOSSES},
+        ),
         (
             "validation accuracy (%)",
             {"val_acc1": ("online linear", "-"), "val_knn_acc1": ("online kNN", "--")},
         ),
     ]
-    panels = [
-        (label, series)
-        for label, series in panels
-        if any(name in row for rows in runs.values() for row in rows for name in series)
-    ]
+    panels = [(label, series) for label, series in panels if not logged.isdisjoint(series)]
     figure = Figure(figsize=(5.5 * max(1, len(panels)), 4), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (label, series) in zip(

@@ -18,16 +18,7 @@ from simco_methods import __version__
 from simco_methods.files import write_text
 from simco_methods.host import HOST
 from simco_methods.runner.folder import RunFolder
-
-# Under which name a method logs its own loss: the pack's, SimCLR and MoCo, NNCLR, BYOL
-# and SimSiam, Barlow Twins, VICReg.
-LOSSES = (
-    "train_nce_loss",
-    "train_nnclr_loss",
-    "train_neg_cos_sim",
-    "train_barlow_loss",
-    "train_vicreg_loss",
-)
+from simco_methods.runner.plots import LOSSES
 
 
 class Recorder(Checkpoint):

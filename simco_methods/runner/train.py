@@ -22,8 +22,8 @@ from simco_methods.methods import find_method
 from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder, check_checkpoint
 from simco_methods.runner.machine import hardware, peak_memory_mib, versions
-from simco_methods.runner.plots import draw_curves
-from simco_methods.runner.recorder import LOSSES, Recorder
+from simco_methods.runner.plots import LOSSES, draw_curves
+from simco_methods.runner.recorder import Recorder
 from simco_methods.runner.trainer import build_trainer, process_rank
 
 

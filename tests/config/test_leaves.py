@@ -10,7 +10,6 @@ import yaml
 from omegaconf import OmegaConf
 from PIL import Image
 
-from simco_methods.choice import solo_learn_problem
 from simco_methods.config import complete, parse
 from simco_methods.methods import find_method
 from tests.helpers import BASELINES, CONFIGS, LEAVES, LINEAR, compose_config
@@ -120,10 +119,10 @@ def test_leaves_only_compose_and_name(leaf):
     assert set(content) <= {"defaults", "name"} | ({"method_kwargs"} if small else set())
 
 
-@pytest.mark.parametrize("host", ["builtin", "solo-learn"])
+@pytest.mark.parametrize(
+    "host", ["builtin", pytest.param("solo-learn", marks=pytest.mark.solo_learn)]
+)
 def test_every_config_builds(host, tmp_path):
-    if host == "solo-learn" and solo_learn_problem() is not None:
-        pytest.skip("needs solo-learn on the path")
     folder = make_folder(tmp_path / "images")
     leaves = [*LEAVES, *(BASELINES if host == "solo-learn" else [])]
     code = f"from tests.config.test_leaves import build_all; build_all({leaves}, {str(folder)!r})"

@@ -110,6 +110,14 @@ def test_momentum_is_a_default_of_the_optimisers_that_have_one():
     assert "momentum" not in complete(config(optimizer__name="adamw")).optimizer.kwargs
 
 
+def test_groups_are_left_to_hydra():
+    assert accept_every_key(["contrast/baselines=simclr", "recipe=paper", "seed=6"]) == [
+        "contrast/baselines=simclr",
+        "recipe=paper",
+        "++seed=6",
+    ]
+
+
 def test_unknown_method_and_backbone():
     with pytest.raises(ValueError, match="method='moco' is none of simco, simmoco, mocov2"):
         complete(config(method="moco"))

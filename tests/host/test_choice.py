@@ -76,6 +76,7 @@ def test_the_launcher_needs_solo_learn(choice, solo, complaint, tmp_path):
     command = ("-m", "simco_methods.solo_learn", script)
     code, output = host_of(tmp_path, choice, solo and globals()[solo], command)
     assert code and complaint in output and "ran" not in output
+    assert choice or "SIMCO_HOST" not in output  # which would be no way out
     assert len(output.splitlines()) == 1
 
 

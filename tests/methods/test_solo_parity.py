@@ -1,7 +1,5 @@
 """MoCo v2 with ``symmetric: true`` against solo-learn's own MoCo v2+, step by step."""
 
-import importlib.util
-
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -10,12 +8,7 @@ from simco_methods.host import BaseMethod
 from simco_methods.methods import MoCoV2
 from tests.helpers import TINY_RESNET, Losses, batch, model_config, quiet_trainer
 
-pytestmark = [
-    pytest.mark.solo_learn,
-    pytest.mark.skipif(
-        importlib.util.find_spec("solo") is None, reason="needs solo-learn on the path"
-    ),
-]
+pytestmark = pytest.mark.solo_learn
 
 
 def train(kind, **kwargs):

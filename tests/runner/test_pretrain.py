@@ -16,7 +16,7 @@ from simco_methods.report import report
 from simco_methods.runner import train
 from simco_methods.runner.recorder import LOSSES, Recorder
 from simco_methods.runner.train import pretrain
-from tests.helpers import BASELINES, VARIANTS, compose_config
+from tests.helpers import BASELINES, compose_config
 
 QUICK = {
     "max_epochs": 2,
@@ -30,6 +30,22 @@ QUICK = {
     "backbone": {"name": "micro_resnet", "kwargs": {"channels": [8, 8, 16, 16]}},
     "knn_eval.offline": False,
 }
+
+
+LEAVES = [
+    f"digits/{name}" for name in ("simco", "simmoco", "simmoco_v2plus", "mocov2", "mocov2plus")
+]
+THEIRS = [
+    pytest.param(
+        leaf,
+        marks=[
+            pytest.mark.solo_learn,
+            pytest.mark.skipif(HOST != "solo-learn", reason="of the solo-learn host"),
+        ],
+    )
+    for leaf in BASELINES
+    if leaf.startswith("digits/")
+]
 
 
 def quick(leaf, folder, **changes):
@@ -83,9 +99,7 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
     assert pretrain(again) == folder
 
 
-@pytest.mark.solo_learn
-@pytest.mark.skipif(HOST != "solo-learn", reason="needs solo-learn on the path")
-@pytest.mark.parametrize("leaf", [leaf for leaf in BASELINES if leaf.startswith("digits/")])
+@pytest.mark.parametrize("leaf", THEIRS)
 def test_methods_of_solo_learn_s_own(leaf, tmp_path, capsys):
     folder = pretrain(quick(leaf, tmp_path / "run", knn_eval__offline=True))
     said = capsys.readouterr().out
@@ -110,6 +124,8 @@ def test_methods_of_solo_learn_s_own_without_it(tmp_path):
         with pytest.raises(ValueError, match="solo-learn's byol refuses the config: .*pred_hidden"):
             kwargs = {"proj_hidden_dim": 8, "proj_output_dim": 8}
             pretrain(quick("digits/baselines/byol", tmp_path / "run", method_kwargs=kwargs))
+        with pytest.raises(ValueError, match="solo-learn's byol needs labels"):
+            pretrain(quick("digits/baselines/byol", tmp_path / "run", data__no_labels=True))
     assert not (tmp_path / "run").exists()
 
 
@@ -117,15 +133,15 @@ class Stop(RuntimeError):
     pass
 
 
-@pytest.mark.parametrize("name, symmetric", VARIANTS)
-def test_an_interrupted_run_ends_as_if_it_had_not_been(name, symmetric, tmp_path, monkeypatch):
-    leaf = {"simco": "simco", "simmoco": "simmoco", "mocov2": "mocov2"}[name]
-    changes = {"method_kwargs__symmetric": True} if symmetric else {}
-    if name != "simco":
+@pytest.mark.parametrize("leaf", [*LEAVES, *THEIRS])
+def test_an_interrupted_run_ends_as_if_it_had_not_been(leaf, tmp_path, monkeypatch):
+    changes = {}
+    if "momentum" in compose_config(leaf):
         changes["momentum__final_tau"] = 1.0
     # Workers begin to load as soon as their iterator is made, before Lightning has said the epoch.
-    changes.update(max_epochs=3, accumulate_grad_batches=2, data__num_workers=int(symmetric))
-    straight = pretrain(quick(f"digits/{leaf}", tmp_path / "straight", **changes))
+    workers = int(leaf.endswith("plus"))
+    changes.update(max_epochs=3, accumulate_grad_batches=2, data__num_workers=workers)
+    straight = pretrain(quick(leaf, tmp_path / "straight", **changes))
 
     start = Recorder.on_train_epoch_start
 
@@ -134,7 +150,7 @@ def test_an_interrupted_run_ends_as_if_it_had_not_been(name, symmetric, tmp_path
             raise Stop
         start(self, trainer, module)
 
-    cfg = quick(f"digits/{leaf}", tmp_path / "stopped", **changes)
+    cfg = quick(leaf, tmp_path / "stopped", **changes)
     with monkeypatch.context() as patched:
         patched.setattr(Recorder, "on_train_epoch_start", stop)
         with pytest.raises(Stop):
