@@ -4,7 +4,7 @@
 #   bash bash/test.sh [--stack today|solo-learn-pins|both] [pytest arguments]
 #
 # --stack: today's releases (the default, .venv), the versions that solo-learn pins
-# (.venv-solo-learn-pins: lightning 2.1.2, torchmetrics 0.11.4), or one after the other.
+# (.venv-solo-learn-pins: lightning 2.1.2, the last torchmetrics below 0.12), or one after the other.
 # SOLO_LEARN: a checkout of solo-learn, to run the suite on its classes and with its own scripts
 # (pytest -m solo_learn are the tests that need it). Without it the host is the built-in one.
 set -euo pipefail
