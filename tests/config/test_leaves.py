@@ -70,6 +70,8 @@ def test_linear_configs_evaluate_what_was_pretrained(leaf):
     cfg, pretraining = (compose_config(name) for name in (leaf, leaf.replace("linear", "simco")))
     assert cfg.backbone == pretraining.backbone and cfg.data == pretraining.data
     assert OmegaConf.missing_keys(cfg) - {"data.train_path"} == {"pretrained_feature_extractor"}
+    with pytest.raises(ValueError, match="a config of solo-learn's main_linear.py"):
+        complete(compose_config(leaf, "data.train_path=x"))
 
 
 @pytest.mark.parametrize("leaf", LEAVES)
