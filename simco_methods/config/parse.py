@@ -80,6 +80,10 @@ def complete(cfg: DictConfig) -> DictConfig:
         ValueError: see :func:`~simco_methods.config.schema.check_config`; an unknown method.
     """
     cfg = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
+    if "pretrained_feature_extractor" in cfg.keys():  # missing values are no members
+        raise ValueError(
+            "this is a config of solo-learn's main_linear.py, not one to pretrain with"
+        )
     check_config(cfg)
     method = find_method(cfg.method)
     cfg.pop("hydra", None)

@@ -165,10 +165,6 @@ def check_config(cfg: DictConfig) -> None:
             known one, a value with what is allowed, a key that is missing.
     """
     known = {**{key: anything for key in TRAINER_KEYS}, **_RUN}
-    if "pretrained_feature_extractor" in cfg:
-        raise ValueError(
-            "this is a config of solo-learn's main_linear.py, not one to pretrain with"
-        )
     faults = list(_walk(cfg, known, "", known))
     for key in _REQUIRED:
         if OmegaConf.select(cfg, key) is None:  # None for a missing one, too
