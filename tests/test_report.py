@@ -1,9 +1,11 @@
 import json
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from simco_methods.report import read_run, report
+from simco_methods.runner.plots import draw_curves
 
 
 def write_run(folder, method, symmetric=False, **changes):
@@ -54,3 +56,30 @@ def test_table_and_figure(tmp_path):
 def test_an_unfinished_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no finished run"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "runs, losses",
+    [
+        ({"A": "train_nce_loss", "B": "train_neg_cos_sim"}, {"contrastive loss (nats)": 1}),
+        ({"A": "train_neg_cos_sim"}, {"loss, each method's own": 1}),
+        ({f"run {i}": "train_nce_loss" for i in range(12)}, {"contrastive loss (nats)": 12}),
+        ({"A": "no_such_loss"}, {}),
+    ],
+    ids=["contrastive beside another", "another", "many", "unknown"],
+)
+def test_what_is_drawn(runs, losses, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: drawn.append(figure))
+    rows = {
+        run: [{"epoch": epoch, name: 1.0, "val_acc1": 50.0} for epoch in range(3)]
+        for run, name in runs.items()
+    }
+    draw_curves(rows, tmp_path / "curves.png")
+    panels = {axes.get_ylabel(): axes for axes in drawn[0].axes}
+    assert panels.keys() == {*losses, "validation accuracy (%)"}
+    assert {label: len(panels[label].lines) for label in losses} == losses
+    accuracies = panels["validation accuracy (%)"].lines
+    assert len({line.get_color() for line in accuracies}) == len(runs)
+    named = [text.get_text() for legend in drawn[0].legends for text in legend.get_texts()]
+    assert named == (list(runs) if len(runs) > 1 else [])

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 History = Sequence[Mapping[str, float]]
 
@@ -22,7 +24,10 @@ LOSSES = (
 
 
 def draw_curves(runs: Mapping[str, History], path: Path, title: str = "") -> None:
-    """Each method's loss on the left, accuracies on the right, against the epoch.
+    """Loss on the left, accuracies on the right, against the epoch; a colour a run.
+
+    Losses of different kinds have no common scale: of several runs only the contrastive ones' are
+    drawn, unless there is none.
 
     Args:
         runs: a run's label to its rows, as in metrics.csv.
@@ -30,40 +35,51 @@ def draw_curves(runs: Mapping[str, History], path: Path, title: str = "") -> Non
         title: above the figure.
     """
     logged = {name for rows in runs.values() for row in rows for name in row}
-    contrastive = logged.isdisjoint(LOSSES[1:])
-    panels: list[tuple[str, dict[str, tuple[str, str]]]] = [
+    contrastive = LOSSES[0] in logged
+    panels = [
         (
             "contrastive loss (nats)" if contrastive else "loss, each method's own",
-            {name: ("", "-") for name in LOSSES},
+            {name: ("", "-") for name in (LOSSES[:1] if contrastive else LOSSES)},
         ),
         (
             "validation accuracy (%)",
             {"val_acc1": ("online linear", "-"), "val_knn_acc1": ("online kNN", "--")},
         ),
     ]
-    panels = [(label, series) for label, series in panels if not logged.isdisjoint(series)]
+    panels = [panel for panel in panels if not logged.isdisjoint(panel[1])]
+    colours = colormaps["tab10" if len(runs) <= 10 else "tab20"]
     figure = Figure(figsize=(5.5 * max(1, len(panels)), 4), layout="constrained")
     FigureCanvasAgg(figure)
+    lines: dict[str, Line2D] = {}
     for axes, (label, series) in zip(
         figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels, strict=False
     ):
+        styles: dict[str, Line2D] = {}
         for number, (run, rows) in enumerate(runs.items()):
             for name, (meaning, style) in series.items():
                 points = [
                     (row["epoch"] + 1, row[name]) for row in rows if row.get(name) is not None
                 ]
                 if points:
-                    axes.plot(
-                        *zip(*points, strict=True),
-                        style,
-                        color=f"C{number % 10}",
-                        marker="." if len(points) < 40 else None,
-                        label=", ".join(part for part in (run, meaning) if part),
+                    marker = "." if len(points) < 40 else None
+                    colour = colours(number % colours.N)
+                    (line,) = axes.plot(
+                        *zip(*points, strict=True), style, color=colour, marker=marker
                     )
+                    if style == "-":
+                        lines.setdefault(run, line)
+                    if meaning:
+                        styles[meaning] = Line2D([], [], linestyle=style, color="black")
         axes.set_xlabel("epoch")
         axes.set_ylabel(label)
         axes.grid(alpha=0.3)
         axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.legend(fontsize="small")
+        if styles:
+            axes.legend(styles.values(), styles, fontsize="small")
+    if len(runs) > 1:
+        order = [run for run in runs if run in lines]
+        figure.legend(
+            [lines[run] for run in order], order, loc="outside right upper", fontsize="small"
+        )
     figure.suptitle(title)
     figure.savefig(path, dpi=120)
