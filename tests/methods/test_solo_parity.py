@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from simco_methods.host import BaseMethod
+from simco_methods.host import HOST, BaseMethod
 from simco_methods.methods import MoCoV2
-from tests.helpers import TINY_RESNET, Losses, batch, model_config, quiet_trainer
+from tests.helpers import ROOT, TINY_RESNET, Losses, batch, model_config, quiet_trainer, run_script
 
 pytestmark = pytest.mark.solo_learn
 
@@ -41,3 +41,10 @@ def test_twenty_steps_are_the_same():
     for side, queue in enumerate(ours.queues):
         keys = theirs.queue[1 - side].T
         torch.testing.assert_close(queue.keys, keys, rtol=1e-5, atol=1e-5, check_dtype=False)
+
+
+def test_the_same_under_the_other_host():
+    other = "builtin" if HOST == "solo-learn" else "solo-learn"
+    test = f"{__file__}::test_twenty_steps_are_the_same"
+    done = run_script("-m", "pytest", "-q", test, cwd=ROOT, SIMCO_HOST=other)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
