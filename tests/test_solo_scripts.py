@@ -314,6 +314,7 @@ class TestResume:
         ("optimizer.kwargs.momentum", 0.5),
         ("accumulate_grad_batches", 4),
         ("gradient_clip_val", 1.0),
+        ("devices", "2"),
         ("data.fraction", 0.5),
     ],
 )

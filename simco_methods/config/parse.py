@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from simco_methods.config.schema import check_config
 from simco_methods.config.spelling import runs_on_cpu, spell_devices, spell_precision
 from simco_methods.data import DATASETS
 from simco_methods.data.images import class_folders, image_files
+from simco_methods.host import LeanMomentumMethod
 from simco_methods.methods import METHODS, find_method
 
 _DEFAULTS = {
@@ -86,6 +90,11 @@ def complete(cfg: DictConfig) -> DictConfig:
         )
     check_config(cfg)
     method = find_method(cfg.method)
+    if cfg.method in METHODS:
+        if "momentum" in cfg and not issubclass(method, LeanMomentumMethod):
+            raise ValueError(f"momentum.*: {cfg.method} has no momentum encoder")
+    else:
+        _check_read_settings(cfg, method)
     cfg.pop("hydra", None)
     for key, value in _DEFAULTS.items():
         if OmegaConf.select(cfg, key) is None:
@@ -98,6 +107,20 @@ def complete(cfg: DictConfig) -> DictConfig:
     cfg.precision = spell_precision(cfg.precision, on_cpu)
     with refusals_named(cfg.method):
         return method.add_and_assert_specific_cfg(cfg)
+
+
+def _check_read_settings(cfg: DictConfig, method: type) -> None:
+    # solo-learn's own methods take any key below method_kwargs; those that they read are theirs.
+    sources = (inspect.getsource(kind) for kind in method.__mro__ if kind.__module__[:5] == "solo.")
+    known = set(re.findall(r"method_kwargs\.(\w+)", " ".join(sources)))
+    for key in OmegaConf.select(cfg, "method_kwargs") or {}:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise ValueError(
+                f"method_kwargs.{key} is unknown to solo-learn's {cfg.method}; {meant}it knows "
+                f"{', '.join(sorted(known))}"
+            )
 
 
 @contextmanager

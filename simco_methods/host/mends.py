@@ -13,8 +13,7 @@ from solo.utils.knn import WeightedKNNClassifier
 from torchmetrics import Metric
 
 # What makes a run another one, beside what solo-learn compares itself: name, method, backbone, data
-# set, epochs, most of the optimiser, the W&B project and what main_linear.py evaluates. The number
-# of devices is in the learning rate, which is compared when it has been scaled.
+# set, epochs, most of the optimiser, the W&B project and what main_linear.py evaluates.
 RESUME_KEYS = (
     "seed",
     "method_kwargs",
@@ -24,6 +23,8 @@ RESUME_KEYS = (
     "scheduler",
     "accumulate_grad_batches",
     "precision",
+    "devices",
+    "num_nodes",
     "gradient_clip_val",
     "gradient_clip_algorithm",
     "limit_train_batches",

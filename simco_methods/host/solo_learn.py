@@ -7,19 +7,16 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from solo.methods.base import BaseMethod, BaseMomentumMethod
 from solo.utils.lr_scheduler import LinearWarmupCosineAnnealingLR
+from torch import Tensor, nn
 
+from simco_methods.host.knn import OnlineKNN
 from simco_methods.host.schedule import WarmupCosineLR
 from simco_methods.host.steps import MomentumSteps, ViewSteps
 
-__all__ = ["BaseMethod", "BaseMomentumMethod", "ExactResume", "LeanMethod", "LeanMomentumMethod"]
+__all__ = ["BaseMethod", "BaseMomentumMethod", "Baseline", "LeanMethod", "LeanMomentumMethod"]
 
 
-class ExactResume:
-    """Lets a method of solo-learn's go on after a resume as if it had not stopped.
-
-    To be put in front of its class; nothing else of the method changes.
-    """
-
+class _ClosedFormCosine:
     def configure_optimizers(self):
         """With the warm-up cosine in closed form, for the same rates (a predictor's fixed one from
         the first step, not from the second).
@@ -48,6 +45,21 @@ class ExactResume:
         )
         return [optimizer], [{**entry, "scheduler": ours}]
 
+
+class Baseline(_ClosedFormCosine):
+    """A method of solo-learn's own as the runner trains it. To be put in front of its class.
+
+    Its training is its own. It goes on after a resume as if it had not stopped, and its online kNN
+    is measured as that of the pack's methods: solo-learn's counts the classes in the labels that it
+    has seen, and fails where one is missing.
+    """
+
+    def __init__(self, cfg: DictConfig):
+        super().__init__(cfg)
+        if self.knn_eval:
+            settings = cfg.knn_eval
+            self.knn = _KNN(OnlineKNN(settings.k, settings.distance_func, self.num_classes))
+
     def on_train_start(self) -> None:
         """Sets tau and the count of EMA updates from the step; solo-learn's own start again."""
         super().on_train_start()
@@ -58,7 +70,32 @@ class ExactResume:
             )
 
 
-class _SoloSteps(ExactResume):
+class _KNN(nn.Module):
+    """:class:`OnlineKNN`, called as solo-learn calls its own."""
+
+    def __init__(self, knn: OnlineKNN):
+        super().__init__()
+        self.knn = knn
+
+    def forward(
+        self,
+        train_features: Tensor | None = None,
+        train_targets: Tensor | None = None,
+        test_features: Tensor | None = None,
+        test_targets: Tensor | None = None,
+    ) -> None:
+        if train_features is not None:
+            self.knn.update("train", train_features, train_targets)
+        if test_features is not None:
+            self.knn.update("test", test_features, test_targets)
+
+    def compute(self) -> tuple[float, float]:
+        accuracies = self.knn.compute()
+        self.knn.reset()
+        return accuracies or (-1.0, -1.0)
+
+
+class _SoloSteps(_ClosedFormCosine):
     def __init__(self, cfg: DictConfig):
         # solo-learn's online kNN cannot be built on torchmetrics 0.12 and later; ours takes its
         # place, so its own is not asked for.

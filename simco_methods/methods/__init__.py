@@ -39,7 +39,7 @@ def register() -> None:
 def find_method(name: str) -> type:
     """The class of a method: the pack's, or under the solo-learn host also one of solo-learn's.
 
-    The latter resume exactly, see :class:`simco_methods.host.solo_learn.ExactResume`.
+    The latter within :class:`simco_methods.host.solo_learn.Baseline`.
 
     Raises:
         ValueError: neither has a method of that name.
@@ -51,11 +51,11 @@ def find_method(name: str) -> type:
         register()
         from solo.methods import METHODS as SOLO_METHODS
 
-        from simco_methods.host.solo_learn import ExactResume
+        from simco_methods.host.solo_learn import Baseline
 
         if name in SOLO_METHODS and name not in ("base", "linear"):
             kind = SOLO_METHODS[name]
-            return type(kind.__name__, (ExactResume, kind), {})
+            return type(kind.__name__, (Baseline, kind), {})
         known, missing = list(dict.fromkeys([*METHODS, *SOLO_METHODS])), ""
     raise ValueError(f"method={name!r} is none of {', '.join(known)}{missing}")
 

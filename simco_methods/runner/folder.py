@@ -93,9 +93,10 @@ def check_checkpoint(path: Path, cfg: DictConfig) -> None:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         stored = OmegaConf.create(checkpoint["simco_methods"]["config"])
     except Exception as error:
+        foreign = "it was not written by simco-pretrain; continue it with what wrote it"
+        reason = foreign if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
         raise ValueError(
-            f"{path} is no checkpoint that simco-pretrain can continue "
-            f"({type(error).__name__}: {str(error)[:200]}); remove it to start anew"
+            f"{path} is no checkpoint that simco-pretrain can continue ({reason[:200]})"
         ) from error
     differ = differences(stored, cfg)
     extended = differ.pop("max_epochs", None)

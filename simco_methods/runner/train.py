@@ -24,7 +24,7 @@ from simco_methods.runner.folder import RunFolder, check_checkpoint
 from simco_methods.runner.machine import hardware, peak_memory_mib, versions
 from simco_methods.runner.plots import LOSSES, draw_curves
 from simco_methods.runner.recorder import Recorder
-from simco_methods.runner.trainer import build_trainer, process_rank
+from simco_methods.runner.trainer import build_trainer, end_loggers, process_rank
 
 
 @dataclass
@@ -64,6 +64,8 @@ class Run:
             trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
         except SystemExit as exit_:  # how Lightning ends on Ctrl-C and on SIGTERM
             raise KeyboardInterrupt(message) from exit_
+        finally:
+            end_loggers(trainer)
         if trainer.interrupted:
             raise KeyboardInterrupt(message)
         if trainer.is_global_zero:
@@ -213,7 +215,10 @@ def _checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> str | None:
     if limit is not None and hours > limit:
         print(f"{last} is {hours:.1f} hours old (auto_resume.max_hours={limit}): starts anew")
         return None
-    check_checkpoint(last, cfg)
+    try:
+        check_checkpoint(last, cfg)
+    except ValueError as error:
+        raise ValueError(f"{error}; remove it to start anew") from error
     return str(last)
 
 

@@ -58,6 +58,14 @@ def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Tra
         raise ValueError(f"Lightning refuses these settings: {error}") from error
 
 
+def end_loggers(trainer: Trainer) -> None:
+    """Ends the run's W&B run, which the next job of a sweep would otherwise go on with."""
+    if trainer.is_global_zero:
+        for logger in trainer.loggers:
+            if type(logger).__name__ == "WandbLogger":
+                logger.experiment.finish()
+
+
 def _loggers(cfg: DictConfig, folder: RunFolder) -> list[Any]:
     loggers: list[Any] = [
         TensorBoardLogger(folder.path, name="tensorboard", version="", default_hp_metric=False)

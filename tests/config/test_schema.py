@@ -110,6 +110,13 @@ def test_momentum_is_a_default_of_the_optimisers_that_have_one():
     assert "momentum" not in complete(config(optimizer__name="adamw")).optimizer.kwargs
 
 
+def test_momentum_of_a_method_without_a_momentum_encoder():
+    cfg = config(method="simco", method_kwargs={})
+    assert "momentum" in cfg
+    with pytest.raises(ValueError, match="momentum.*simco has no momentum encoder"):
+        complete(cfg)
+
+
 def test_groups_are_left_to_hydra():
     assert accept_every_key(["contrast/baselines=simclr", "recipe=paper", "seed=6"]) == [
         "contrast/baselines=simclr",

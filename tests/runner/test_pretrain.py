@@ -99,7 +99,9 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
 
 @pytest.mark.parametrize("leaf", THEIRS)
 def test_methods_of_solo_learn_s_own(leaf, tmp_path, capsys):
-    folder = pretrain(quick(leaf, tmp_path / "run", knn_eval__offline=True))
+    # So few images to validate on that they lack a class.
+    few = {"optimizer__batch_size": 8, "limit_val_batches": 1}
+    folder = pretrain(quick(leaf, tmp_path / "run", knn_eval__offline=True, **few))
     said = capsys.readouterr().out
     assert "host solo-learn" in said and "negatives per anchor" not in said
     assert said.count("loss ") == 3  # of two epochs, and at the end
@@ -124,7 +126,19 @@ def test_methods_of_solo_learn_s_own_without_it(tmp_path):
             pretrain(quick("digits/baselines/byol", tmp_path / "run", method_kwargs=kwargs))
         with pytest.raises(ValueError, match="solo-learn's byol needs labels"):
             pretrain(quick("digits/baselines/byol", tmp_path / "run", data__no_labels=True))
+        with pytest.raises(ValueError, match="temprature is unknown to solo-learn's nnclr; did"):
+            kwargs = {"temprature": 0.2}
+            pretrain(quick("digits/baselines/nnclr", tmp_path / "run", method_kwargs=kwargs))
     assert not (tmp_path / "run").exists()
+
+
+def test_each_run_has_its_own_run_of_wandb(tmp_path, monkeypatch):
+    pytest.importorskip("wandb", reason="needs the extra wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for seed in (5, 6):
+        changes = {"wandb": {"enabled": True, "offline": True}, "max_epochs": 1, "seed": seed}
+        folder = pretrain(quick("digits/simco", tmp_path / str(seed), **changes))
+        assert len(list((folder / "wandb").glob("offline-run-*"))) == 1
 
 
 class Stop(RuntimeError):
@@ -260,7 +274,7 @@ def test_broken_checkpoints_are_named(tmp_path):
             pretrain(quick("digits/simco", folder, max_epochs=1))
     exported = tmp_path / "backbone.pth"
     torch.save({"conv1.weight": torch.zeros(1)}, exported)
-    with pytest.raises(ValueError, match="backbone.pth is no checkpoint"):
+    with pytest.raises(ValueError, match="backbone.pth is no checkpoint.*not written by simco"):
         pretrain(quick("digits/simco", tmp_path / "b", resume_from_checkpoint=str(exported)))
     last.write_bytes(whole)
     checkpoint = torch.load(last, weights_only=True)
