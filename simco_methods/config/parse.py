@@ -9,7 +9,6 @@ import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from simco_methods.data import DATASETS
 from simco_methods.data.images import class_folders, image_files
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.methods import METHODS, find_method
+from simco_methods.methods.parts import check_settings
 
 _DEFAULTS = {
     "seed": 5,
@@ -112,15 +112,9 @@ def complete(cfg: DictConfig) -> DictConfig:
 def _check_read_settings(cfg: DictConfig, method: type) -> None:
     # solo-learn's own methods take any key below method_kwargs; those that they read are theirs.
     sources = (inspect.getsource(kind) for kind in method.__mro__ if kind.__module__[:5] == "solo.")
-    known = set(re.findall(r"method_kwargs\.(\w+)", " ".join(sources)))
-    for key in OmegaConf.select(cfg, "method_kwargs") or {}:
-        if key not in known:
-            near = get_close_matches(key, known, n=1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise ValueError(
-                f"method_kwargs.{key} is unknown to solo-learn's {cfg.method}; {meant}it knows "
-                f"{', '.join(sorted(known))}"
-            )
+    known = sorted(set(re.findall(r"method_kwargs\.(\w+)", " ".join(sources))))
+    given = OmegaConf.select(cfg, "method_kwargs") or {}
+    check_settings(given, known, f"solo-learn's {cfg.method}", {})
 
 
 @contextmanager

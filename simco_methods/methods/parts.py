@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
@@ -65,11 +65,7 @@ def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
     """
     defaults = {"proj_hidden_dim": 128, "proj_output_dim": 128, **defaults}
     given = OmegaConf.select(cfg, "method_kwargs") or {}
-    for key in given:
-        if key not in defaults:
-            raise ValueError(
-                f"method_kwargs.{key} is unknown to {cfg.method}; {_hint(key, defaults)}"
-            )
+    check_settings(given, defaults, cfg.method, _FOREIGN_NAMES)
     settings = {**defaults, **{k: v for k, v in given.items() if v is not None}}
     for key, value in settings.items():
         name = f"method_kwargs.{key}"
@@ -86,8 +82,25 @@ def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
     return cfg
 
 
-def _hint(key: str, known: Collection[str]) -> str:
-    near = get_close_matches(key, known, n=1)
-    meant = _FOREIGN_NAMES.get(key) or (near[0] if near else None)
-    listing = f"it knows {', '.join(known)}"
-    return f"did you mean {meant}? {listing}" if meant else listing
+def check_settings(
+    given: Iterable[str], known: Collection[str], method: str, other_names: Mapping[str, str]
+) -> None:
+    """Holds the keys of ``method_kwargs`` to those that the method knows.
+
+    Args:
+        given: the keys.
+        known: those that there are.
+        method: whose they are, for the message.
+        other_names: what a key of another implementation's means here.
+
+    Raises:
+        ValueError: the first unknown key, with what is nearest and what is known.
+    """
+    for key in given:
+        if key not in known:
+            near = get_close_matches(key, known, n=1)
+            meant = other_names.get(key) or (near[0] if near else None)
+            question = f"did you mean {meant}? " if meant else ""
+            raise ValueError(
+                f"method_kwargs.{key} is unknown to {method}; {question}it knows {', '.join(known)}"
+            )

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import LearningRateMonitor
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
@@ -62,7 +62,7 @@ def end_loggers(trainer: Trainer) -> None:
     """Ends the run's W&B run, which the next job of a sweep would otherwise go on with."""
     if trainer.is_global_zero:
         for logger in trainer.loggers:
-            if type(logger).__name__ == "WandbLogger":
+            if isinstance(logger, WandbLogger):
                 logger.experiment.finish()
 
 
@@ -71,8 +71,6 @@ def _loggers(cfg: DictConfig, folder: RunFolder) -> list[Any]:
         TensorBoardLogger(folder.path, name="tensorboard", version="", default_hp_metric=False)
     ]
     if cfg.wandb.enabled:
-        from lightning.pytorch.loggers import WandbLogger
-
         loggers.append(
             WandbLogger(
                 name=cfg.name,

@@ -1,10 +1,5 @@
 """Every config composes, is complete, passes the runner's checks and builds, under both hosts."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import yaml
 from omegaconf import OmegaConf
@@ -12,7 +7,7 @@ from PIL import Image
 
 from simco_methods.config import complete, parse
 from simco_methods.methods import find_method
-from tests.helpers import BASELINES, CONFIGS, LEAVES, LINEAR, compose_config
+from tests.helpers import BASELINES, CONFIGS, LEAVES, LINEAR, ROOT, compose_config, run_script
 
 DATASETS = ("digits", "cifar10", "cifar100", "svhn", "stl10", "imagenet100", "custom")
 NAMES = ("simco", "simmoco", "simmoco_v2plus", "mocov2", "mocov2plus")
@@ -128,12 +123,6 @@ def test_every_config_builds(host, tmp_path):
     folder = make_folder(tmp_path / "images")
     leaves = [*LEAVES, *(BASELINES if host == "solo-learn" else [])]
     code = f"from tests.config.test_leaves import build_all; build_all({leaves}, {str(folder)!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "SIMCO_HOST": host},
-        capture_output=True,
-        text=True,
-    )
+    done = run_script("-c", code, cwd=ROOT, SIMCO_HOST=host)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("built") == len(leaves)

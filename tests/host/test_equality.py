@@ -3,8 +3,6 @@
 Each host works in a process of its own: this module, run as a script.
 """
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +11,16 @@ import torch
 from torch.utils.data import DataLoader
 
 from simco_methods.host import HOST
-from tests.helpers import TINY_RESNET, VARIANTS, Losses, batch, build, quiet_trainer
+from tests.helpers import (
+    ROOT,
+    TINY_RESNET,
+    VARIANTS,
+    Losses,
+    batch,
+    build,
+    quiet_trainer,
+    run_script,
+)
 
 HOSTS = ("builtin", "solo-learn")
 CASES = {
@@ -91,13 +98,8 @@ def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("hosts")
     for phase in ("train", "load"):
         for host in HOSTS:
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.host.test_equality", phase, str(out)],
-                cwd=Path(__file__).parents[2],
-                env={**os.environ, "SIMCO_HOST": host},
-                capture_output=True,
-                text=True,
-            )
+            command = ("-m", "tests.host.test_equality", phase, out)
+            done = run_script(*command, cwd=ROOT, SIMCO_HOST=host)
             assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return lambda host, file: torch.load(out / host / file, weights_only=True)
 
