@@ -7,6 +7,8 @@ from torch import Tensor, nn
 
 from simco_methods.losses import l2_normalize
 
+ORDERS = ("recent", "earliest", "random")
+
 
 class KeyQueue(nn.Module):
     """The last ``size`` keys, first in, first out.
@@ -67,6 +69,50 @@ class KeyQueue(nn.Module):
     def ages(self) -> Tensor:
         """(K,) enqueues since each key came in, 0 for the newest batch; -1 for an empty slot."""
         return torch.where(self.filled, self.step - 1 - self.written, -1)
+
+    @torch.no_grad()
+    def select(
+        self, size: int, order: str = "recent", generator: torch.Generator | None = None
+    ) -> Tensor:
+        """``size`` of the K keys, in no particular order: the same tensor as :attr:`keys` if all.
+
+        While the queue fills, only keys that have been enqueued are chosen from, as long as there
+        are enough of them; slots that hold a random vector make up the rest.
+
+        Args:
+            size: from 1 to K.
+            order: "recent" for the newest keys, "earliest" for the oldest that are there, "random"
+                for a draw without replacement.
+            generator: of the draw, on the device of the keys or on the CPU; None for torch's own.
+
+        Returns:
+            (size, D).
+
+        Raises:
+            ValueError: a size out of range, or an unknown order.
+        """
+        return self.keys if size == len(self) else self.keys[self.slots(size, order, generator)]
+
+    @torch.no_grad()
+    def slots(
+        self, size: int, order: str = "recent", generator: torch.Generator | None = None
+    ) -> Tensor:
+        """(size,) indexes of the slots that :meth:`select` reads."""
+        capacity, device = len(self), self.keys.device
+        if not 1 <= size <= capacity:
+            raise ValueError(f"{size} keys cannot be chosen from a queue of {capacity}")
+        if order not in ORDERS:
+            raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
+        if order == "random":
+            where = generator.device if generator is not None else device
+            draw = torch.rand(capacity, generator=generator, device=where).to(device)
+            return (draw + self.filled).topk(size).indices
+        offset = torch.arange(size, device=device)
+        if order == "recent":
+            return (self.pointer - 1 - offset) % capacity
+        # A slot that was never written comes after the pointer: the oldest key is then in slot 0.
+        oldest = torch.where(self.filled.all(), self.pointer, 0)
+        return (oldest + offset) % capacity
 
     @torch.no_grad()
     def enqueue(self, keys: Tensor) -> None:

@@ -76,7 +76,7 @@ def model_config(method: str, symmetric: bool = False, **changes) -> DictConfig:
     }
     if symmetric:
         cfg["method_kwargs"]["symmetric"] = True
-    if method == "mocov2":
+    if method in ("mocov2", "decoupled_moco"):
         cfg["method_kwargs"]["queue_size"] = 20
     cfg = OmegaConf.create(cfg)
     for key, value in changes.items():

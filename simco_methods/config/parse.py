@@ -21,7 +21,7 @@ from simco_methods.data import DATASETS
 from simco_methods.data.images import class_folders, image_files
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.methods import METHODS, find_method
-from simco_methods.methods.parts import check_settings
+from simco_methods.methods.settings import check_settings
 
 _DEFAULTS = {
     "seed": 5,

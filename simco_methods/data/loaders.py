@@ -6,7 +6,6 @@ number of workers, the batch size or the number of processes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -19,12 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from simco_methods.data.datasets import has_validation, load_images
 from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.transforms import eval_transform, view_transform
-
-
-def derived_seed(*numbers: int) -> int:
-    """A 63-bit seed from any tuple of whole numbers; unlike tuples give unrelated seeds."""
-    text = ",".join(map(str, numbers)).encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
+from simco_methods.seeds import derived_seed
 
 
 class PretrainSet(Dataset):

@@ -6,13 +6,10 @@ from torch import Tensor
 
 from simco_methods.losses.kernel import (
     anchor_logit,
-    bank_similarities,
-    check_bank,
-    check_pairs,
     check_temperature,
-    common_precision,
     dual_loss_from_logits,
     full_precision,
+    split_negatives,
 )
 
 
@@ -20,10 +17,13 @@ from simco_methods.losses.kernel import (
 def decoupled_info_nce_loss(
     query: Tensor,
     key: Tensor,
-    vector_negatives: Tensor,
-    scalar_negatives: Tensor,
+    vector_negatives: Tensor | None,
+    scalar_negatives: Tensor | None,
     tau_alpha: float = 0.1,
     tau_beta: float = 0.1,
+    *,
+    all_keys: Tensor | None = None,
+    positive_index: Tensor | None = None,
 ) -> Tensor:
     r"""InfoNCE whose vector and scalar components see different dictionaries.
 
@@ -32,22 +32,28 @@ def decoupled_info_nce_loss(
     ``scalar_negatives`` at ``tau_beta`` and :math:`\hat p` from ``vector_negatives`` at
     ``tau_alpha`` (Eq. 7 of Zhang et al., CVPR 2022, https://arxiv.org/abs/2203.17248). The value is
     reported in the form of Eq. 9, sg[W_scalar / W_vector] softplus(a_vector): the same gradient,
-    and a number that can be compared with the other losses.
+    and a number that can be compared with the other losses. With one dictionary and temperature for
+    both it is InfoNCE (Eq. 1), with the batch for both Eq. 9.
 
     Args:
         query: anchors, (N, D), L2-normalised, any floating type (computed in float32 or better).
         key: positives, (N, D), L2-normalised; row i belongs to anchor i.
-        vector_negatives: (M, D), dictionary of the vector component.
-        scalar_negatives: (M', D), dictionary of the scalar component; no gradient reaches it.
+        vector_negatives: (M, D), dictionary of the vector component; None for the other rows of the
+            batch, j != i.
+        scalar_negatives: (M', D), dictionary of the scalar component, which no gradient reaches;
+            None for the other rows of the batch.
         tau_alpha: intra-anchor temperature (vector component), finite and above 0.
         tau_beta: inter-anchor temperature (scalar component), finite and above 0.
+        all_keys: (M, D), the keys of all processes, to be the batch in place of ``key``.
+        positive_index: (N,) integers, the row of ``all_keys`` at which each anchor's own key
+            stands; goes with it.
 
     Returns:
         Scalar, the mean over anchors, at least 0.
 
     Raises:
-        ValueError: shapes that do not fit, an empty dictionary, or a temperature that is not finite
-            and above 0.
+        ValueError: shapes that do not fit, an empty dictionary, a batch of one row as negatives, or
+            a temperature that is not finite and above 0.
 
     >>> import torch
     >>> query = torch.eye(4)
@@ -55,17 +61,13 @@ def decoupled_info_nce_loss(
     tensor(0.2055)
     """
     check_temperature(tau_alpha=tau_alpha, tau_beta=tau_beta)
-    check_pairs(query, key)
-    check_bank("vector_negatives", vector_negatives, query)
-    check_bank("scalar_negatives", scalar_negatives, query)
-    query, key, vector_negatives, scalar_negatives = common_precision(
-        query, key, vector_negatives, scalar_negatives
-    )
-    positive, vector = bank_similarities(query, key, vector_negatives)
+    batch = {"all_keys": all_keys, "positive_index": positive_index}
+    vector = split_negatives(query, key, vector_negatives, **batch, name="vector_negatives")
+    scalar = vector
+    if scalar_negatives is not vector_negatives:
+        anchors = query.detach(), key.detach()
+        scalar = split_negatives(*anchors, scalar_negatives, **batch, name="scalar_negatives")
     # Detached like everything of the scalar component: it weighs the gradient, it has none.
-    scalar = query.detach() @ scalar_negatives.detach().T
-    loss = dual_loss_from_logits(
-        anchor_logit(positive, vector, tau_alpha),
-        anchor_logit(positive.detach(), scalar, tau_beta),
-    )
-    return loss.mean().to(query.dtype)
+    scalar = [similarities.detach() for similarities in scalar]
+    loss = dual_loss_from_logits(anchor_logit(*vector, tau_alpha), anchor_logit(*scalar, tau_beta))
+    return loss.mean().to(vector[1].dtype)

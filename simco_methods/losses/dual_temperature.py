@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from simco_methods.losses.kernel import (
-    anchor_logit,
-    check_bank,
-    check_pairs,
-    check_temperature,
-    common_precision,
-    dual_loss_from_logits,
-    full_precision,
-    in_batch_similarities,
-)
+from simco_methods.losses.decoupled_info_nce import decoupled_info_nce_loss
 
 
-@full_precision
 def dual_temperature_loss(
     query: Tensor,
     key: Tensor,
@@ -64,8 +53,6 @@ def dual_temperature_loss(
     >>> dual_temperature_loss(query, key, tau_alpha=0.1, tau_beta=1.0)
     tensor(3.0655)
     """
-    check_temperature(tau_alpha=tau_alpha, tau_beta=tau_beta)
-    check_pairs(query, key)
     gathered = all_keys is not None
     if gathered != (positive_index is not None) or (gathered and symmetric) != (
         all_queries is not None
@@ -73,35 +60,13 @@ def dual_temperature_loss(
         raise ValueError(
             "all_keys and positive_index go together, and all_queries with them if symmetric"
         )
-    if not gathered:
-        all_keys, all_queries = key, query
-        positive_index = torch.arange(len(query), device=query.device)
-    sides = [("all_keys", query, key, all_keys)]
+    sides = [(query, key, all_keys)]
     if symmetric:
-        sides.append(("all_queries", key, query, all_queries))
-    losses = []
-    for name, anchor, positive, bank in sides:
-        check_bank(name, bank, query)
-        if len(bank) < 2:
-            raise ValueError(
-                f"in-batch negatives need at least 2 rows, got {len(bank)}: "
-                "there is nothing to contrast with"
-            )
-        rows = common_precision(anchor, positive, bank)
-        losses.append(_one_sided(*rows, positive_index, tau_alpha, tau_beta))
+        sides.append((key, query, all_queries))
+    losses = [
+        decoupled_info_nce_loss(
+            *pair, None, None, tau_alpha, tau_beta, all_keys=bank, positive_index=positive_index
+        )
+        for *pair, bank in sides
+    ]
     return sum(losses) / len(losses)
-
-
-def _one_sided(
-    anchor: Tensor,
-    positive: Tensor,
-    bank: Tensor,
-    positive_index: Tensor,
-    tau_alpha: float,
-    tau_beta: float,
-) -> Tensor:
-    similar, negatives = in_batch_similarities(anchor, positive, bank, positive_index)
-    vector_logit = anchor_logit(similar, negatives, tau_alpha)
-    with torch.no_grad():
-        scalar_logit = anchor_logit(similar, negatives, tau_beta)
-    return dual_loss_from_logits(vector_logit, scalar_logit).mean().to(anchor.dtype)

@@ -135,16 +135,42 @@ def in_batch_similarities(
     return positive, similarity.scatter(1, positive_index.unsqueeze(1), -torch.inf)
 
 
-def split_negatives(query: Tensor, key: Tensor, negatives: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Positives (N,) and negatives (N, M) against a bank, or against the batch if it is None."""
+def split_negatives(
+    query: Tensor,
+    key: Tensor,
+    negatives: Tensor | None,
+    all_keys: Tensor | None = None,
+    positive_index: Tensor | None = None,
+    name: str = "negatives",
+) -> tuple[Tensor, Tensor]:
+    """Positives (N,) and negatives (N, M) against a bank, or against the batch if it is None.
+
+    Args:
+        query: (N, D) anchors.
+        key: (N, D) positives.
+        negatives: (M, D), or None for the other rows of the batch.
+        all_keys: (M, D), the batch of all processes; None for ``key``.
+        positive_index: (N,) the rows of ``all_keys`` at which the positives stand; goes with it.
+        name: what the bank is called in an error.
+
+    Raises:
+        ValueError: shapes that do not fit, or nothing to contrast with.
+    """
     check_pairs(query, key)
     if negatives is not None:
-        check_bank("negatives", negatives, query)
+        check_bank(name, negatives, query)
         return bank_similarities(*common_precision(query, key, negatives))
-    if query.shape[0] < 2:
-        raise ValueError("in-batch negatives need at least 2 rows, got 1")
-    query, key = common_precision(query, key)
-    return in_batch_similarities(query, key, key, torch.arange(len(query), device=query.device))
+    if (all_keys is None) != (positive_index is None):
+        raise ValueError("all_keys and positive_index go together")
+    if all_keys is None:
+        all_keys, positive_index = key, torch.arange(len(query), device=query.device)
+    check_bank("all_keys", all_keys, query)
+    if len(all_keys) < 2:
+        raise ValueError(
+            f"in-batch negatives need at least 2 rows, got {len(all_keys)}: "
+            "there is nothing to contrast with"
+        )
+    return in_batch_similarities(*common_precision(query, key, all_keys), positive_index)
 
 
 def anchor_logit(positive: Tensor, negatives: Tensor, tau: float) -> Tensor:

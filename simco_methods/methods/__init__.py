@@ -6,11 +6,17 @@ import os
 import warnings
 
 from simco_methods.host import HOST
+from simco_methods.methods.decoupled_moco import DecoupledMoCo
 from simco_methods.methods.mocov2 import MoCoV2
 from simco_methods.methods.simco import SimCo
 from simco_methods.methods.simmoco import SimMoCo
 
-METHODS = {"simco": SimCo, "simmoco": SimMoCo, "mocov2": MoCoV2}
+METHODS = {
+    "simco": SimCo,
+    "simmoco": SimMoCo,
+    "mocov2": MoCoV2,
+    "decoupled_moco": DecoupledMoCo,
+}
 
 
 def register() -> None:
@@ -60,4 +66,12 @@ def find_method(name: str) -> type:
     raise ValueError(f"method={name!r} is none of {', '.join(known)}{missing}")
 
 
-__all__ = ["METHODS", "MoCoV2", "SimCo", "SimMoCo", "find_method", "register"]
+__all__ = [
+    "METHODS",
+    "DecoupledMoCo",
+    "MoCoV2",
+    "SimCo",
+    "SimMoCo",
+    "find_method",
+    "register",
+]

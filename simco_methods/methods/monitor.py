@@ -79,9 +79,10 @@ class EmbeddingMonitor:
         tau: float,
     ) -> None:
         """Logs ``train_nce_loss`` and ``train_z_std`` each step, and every
-        ``trainer.log_every_n_steps`` batches ``train_effective_rank``, ``train_hardness`` (the mean
-        W at ``tau``) and ``train_penalty_entropy`` (normalised entropy of r+). In-batch negatives
-        are here those of each process.
+        ``trainer.log_every_n_steps`` batches ``train_effective_rank``, ``train_hardness`` and
+        ``train_hardness_std`` (mean and spread over the anchors of W at ``tau``) and
+        ``train_penalty_entropy`` (normalised entropy of r+). In-batch negatives are here those of
+        each process.
 
         Args:
             loss: the contrastive loss.
@@ -95,10 +96,12 @@ class EmbeddingMonitor:
             every = self._trainer.log_every_n_steps if self._trainer is not None else 1
             if self._batches_seen % every == 0 and len(query) > 1:
                 share = relative_penalty(query, key, negatives, tau)
+                hardness = anchor_hardness(query, key, negatives, tau)
                 self.log_means(
                     {
                         "train_effective_rank": effective_rank(query),
-                        "train_hardness": anchor_hardness(query, key, negatives, tau).mean(),
+                        "train_hardness": hardness.mean(),
+                        "train_hardness_std": hardness.std(),
                         "train_penalty_entropy": penalty_entropy(share),
                     }
                 )

@@ -11,7 +11,8 @@ from simco_methods.distributed import gather_rows, own_rows, world_size
 from simco_methods.host import LeanMethod
 from simco_methods.losses import dual_temperature_loss
 from simco_methods.methods.monitor import EmbeddingMonitor
-from simco_methods.methods.parts import Projected, method_settings, projector
+from simco_methods.methods.parts import Projected, projector
+from simco_methods.methods.settings import method_settings
 
 
 class SimCo(EmbeddingMonitor, Projected, LeanMethod):

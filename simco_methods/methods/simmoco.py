@@ -9,7 +9,7 @@ from simco_methods.distributed import gather_rows, own_rows, world_size
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.losses import dual_temperature_loss
 from simco_methods.methods.momentum import MomentumContrast
-from simco_methods.methods.parts import method_settings
+from simco_methods.methods.settings import method_settings
 
 
 class SimMoCo(MomentumContrast):
