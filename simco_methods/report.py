@@ -29,6 +29,10 @@ _LABELS = {
     "simco": "SimCo",
     "simmoco": "SimMoCo",
     "mocov2": "MoCo v2",
+    "decoupled_moco": "Decoupled MoCo",
+    "simsiam_hardness": "SimSiam (Eq. 10)",
+    "byol_hardness": "BYOL (Eq. 10)",
+    "supervised_hardness": "Supervised",
     # solo-learn's own
     "simclr": "SimCLR",
     "mocov2plus": "MoCo v2+ (solo-learn)",

@@ -1,4 +1,4 @@
-"""Contrastive losses and their gradient components, as pure functions of tensors.
+"""Losses and their gradient components, as pure functions of tensors.
 
 They need torch and nothing else: no config, no Lightning, no process group.
 """
@@ -13,9 +13,14 @@ from simco_methods.losses.hardness import (
 )
 from simco_methods.losses.info_nce import info_nce_loss
 from simco_methods.losses.kernel import l2_normalize
+from simco_methods.losses.weighted_cross_entropy import (
+    class_hardness,
+    weighted_cross_entropy_loss,
+)
 
 __all__ = [
     "anchor_hardness",
+    "class_hardness",
     "decoupled_info_nce_loss",
     "dual_temperature_loss",
     "info_nce_loss",
@@ -23,4 +28,5 @@ __all__ = [
     "negative_penalty",
     "penalty_entropy",
     "relative_penalty",
+    "weighted_cross_entropy_loss",
 ]

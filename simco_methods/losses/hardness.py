@@ -18,7 +18,13 @@ from simco_methods.losses.kernel import (
 
 @full_precision
 def anchor_hardness(
-    query: Tensor, key: Tensor, negatives: Tensor | None = None, tau: float = 0.1
+    query: Tensor,
+    key: Tensor,
+    negatives: Tensor | None = None,
+    tau: float = 0.1,
+    *,
+    all_keys: Tensor | None = None,
+    positive_index: Tensor | None = None,
 ) -> Tensor:
     r"""The scalar component W = sum_j p_j = 1 - p_+ of the gradient on each anchor.
 
@@ -30,6 +36,10 @@ def anchor_hardness(
         key: positives, (N, D), L2-normalised.
         negatives: (M, D), L2-normalised; None takes the other rows of ``key``.
         tau: temperature, finite and above 0.
+        all_keys: (M, D), the keys of all processes, whose other rows are taken in place of those of
+            ``key``.
+        positive_index: (N,) integers, the row of ``all_keys`` at which each anchor's own key
+            stands; goes with it.
 
     Returns:
         (N,) in (0, 1); near 1 where the negatives outweigh the positive.
@@ -42,7 +52,7 @@ def anchor_hardness(
     tensor([0.2888, 0.2888, 0.2888, 0.2888])
     """
     check_temperature(tau=tau)
-    positive, similarities = split_negatives(query, key, negatives)
+    positive, similarities = split_negatives(query, key, negatives, all_keys, positive_index)
     return torch.sigmoid(anchor_logit(positive, similarities, tau)).to(similarities.dtype)
 
 

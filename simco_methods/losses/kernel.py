@@ -16,6 +16,7 @@ Many Negative Samples", CVPR 2022, https://arxiv.org/abs/2203.17248.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from numbers import Real
 
@@ -58,10 +59,13 @@ def l2_normalize(features: Tensor) -> Tensor:
 def full_precision(function):
     """Runs ``function`` outside autocast: under it every similarity would be rounded to 16 bits."""
 
+    first = next(iter(inspect.signature(function).parameters))
+
     @functools.wraps(function)
-    def wrapper(query: Tensor, *args, **kwargs):
-        with torch.autocast(device_type=query.device.type, enabled=False):
-            return function(query, *args, **kwargs)
+    def wrapper(*args, **kwargs):
+        device = (args[0] if args else kwargs[first]).device
+        with torch.autocast(device_type=device.type, enabled=False):
+            return function(*args, **kwargs)
 
     return wrapper
 

@@ -6,16 +6,22 @@ import os
 import warnings
 
 from simco_methods.host import HOST
+from simco_methods.methods.byol_hardness import BYOLHardness
 from simco_methods.methods.decoupled_moco import DecoupledMoCo
 from simco_methods.methods.mocov2 import MoCoV2
 from simco_methods.methods.simco import SimCo
 from simco_methods.methods.simmoco import SimMoCo
+from simco_methods.methods.simsiam_hardness import SimSiamHardness
+from simco_methods.methods.supervised_hardness import SupervisedHardness
 
 METHODS = {
     "simco": SimCo,
     "simmoco": SimMoCo,
     "mocov2": MoCoV2,
     "decoupled_moco": DecoupledMoCo,
+    "simsiam_hardness": SimSiamHardness,
+    "byol_hardness": BYOLHardness,
+    "supervised_hardness": SupervisedHardness,
 }
 
 
@@ -68,10 +74,13 @@ def find_method(name: str) -> type:
 
 __all__ = [
     "METHODS",
+    "BYOLHardness",
     "DecoupledMoCo",
     "MoCoV2",
     "SimCo",
     "SimMoCo",
+    "SimSiamHardness",
+    "SupervisedHardness",
     "find_method",
     "register",
 ]

@@ -7,9 +7,9 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from simco_methods.dictionary import ORDERS
-from simco_methods.distributed import gather_rows, own_rows, world_size
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.losses import decoupled_info_nce_loss
+from simco_methods.methods.parts import keys_of_batch
 from simco_methods.methods.queued import QueuedContrast
 from simco_methods.methods.settings import method_settings
 from simco_methods.seeds import derived_seed
@@ -93,12 +93,8 @@ class DecoupledMoCo(QueuedContrast):
         negatives = self._negatives(side)
         if side == 0:
             self._scalar_negatives = negatives[1]
-        gathered = {}
-        if world_size() > 1:
-            gathered = {"all_keys": gather_rows(key), "positive_index": own_rows(key)}
-        return decoupled_info_nce_loss(
-            query, key, *negatives, kwargs.vector.tau, kwargs.scalar.tau, **gathered
-        )
+        taus = kwargs.vector.tau, kwargs.scalar.tau
+        return decoupled_info_nce_loss(query, key, *negatives, *taus, **keys_of_batch(key))
 
     def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:
         tau = self.cfg.method_kwargs.scalar.tau

@@ -1,21 +1,19 @@
-"""What the methods with a momentum encoder share: projectors, keys and the two-sided step."""
+"""What the contrastive methods with a momentum encoder share: projectors, the two-sided step."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
-from torch import Tensor, nn
+from torch import Tensor
 
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.host.ema import initialize_momentum_params
-from simco_methods.losses import l2_normalize
 from simco_methods.methods.monitor import EmbeddingMonitor
-from simco_methods.methods.parts import Projected, projector
+from simco_methods.methods.parts import Contrasted, MomentumProjected, projector
 
 
-class MomentumContrast(EmbeddingMonitor, Projected, LeanMomentumMethod):
+class MomentumContrast(EmbeddingMonitor, Contrasted, MomentumProjected, LeanMomentumMethod):
     """An encoder whose queries are contrasted with a momentum encoder's keys.
 
     View 1 is the query, view 2 the key, one forward each: 4F a step. With
@@ -30,17 +28,6 @@ class MomentumContrast(EmbeddingMonitor, Projected, LeanMomentumMethod):
         self.projector = projector(*widths)
         self.momentum_projector = projector(*widths)
         initialize_momentum_params(self.projector, self.momentum_projector)
-
-    @property
-    def momentum_pairs(self) -> list[tuple[nn.Module, nn.Module]]:
-        """Adds the projectors."""
-        return super().momentum_pairs + [(self.projector, self.momentum_projector)]
-
-    @torch.no_grad()
-    def momentum_forward(self, X: Tensor) -> dict[str, Tensor]:
-        """Adds ``z``, the L2-normalised key (N, proj_output_dim)."""
-        out = super().momentum_forward(X)
-        return {**out, "z": l2_normalize(self.momentum_projector(out["feats"]))}
 
     def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
         """The loss of one side: 0 has view 1 as query and view 2 as key, 1 the reverse."""

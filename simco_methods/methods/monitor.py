@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -68,7 +69,10 @@ class CollapseWatch:
 
 
 class EmbeddingMonitor:
-    """Logs the contrastive loss and diagnostics of a method. Mixed into the methods of the pack."""
+    """Logs the loss and diagnostics of a method. Mixed into the methods of the pack."""
+
+    # Mean and spread over the anchors of W, and the normalised entropy of r+.
+    ANCHORS = ("train_hardness", "train_hardness_std", "train_penalty_entropy")
 
     def log_contrastive(
         self,
@@ -77,35 +81,58 @@ class EmbeddingMonitor:
         key: Tensor,
         negatives: Tensor | None,
         tau: float,
+        *,
+        name: str = "train_nce_loss",
+        embeddings: Tensor | None = None,
     ) -> None:
-        """Logs ``train_nce_loss`` and ``train_z_std`` each step, and every
-        ``trainer.log_every_n_steps`` batches ``train_effective_rank``, ``train_hardness`` and
-        ``train_hardness_std`` (mean and spread over the anchors of W at ``tau``) and
-        ``train_penalty_entropy`` (normalised entropy of r+). In-batch negatives are here those of
-        each process.
+        """Logs what :meth:`log_monitored` does, of anchors that are contrasted with negatives.
+
+        In-batch negatives are here those of each process.
 
         Args:
-            loss: the contrastive loss.
+            loss: the method's loss.
             query: anchors, (N, D).
             key: positives, (N, D).
             negatives: (M, D), None for the other rows of ``key``.
             tau: the temperature that weighs the anchors.
+            name: under which the loss is logged.
+            embeddings: (N, D), L2-normalised, those of the encoder where the anchors are not.
         """
-        with torch.no_grad():
-            self.log_means({"train_nce_loss": loss, "train_z_std": embedding_std(query)})
-            every = self._trainer.log_every_n_steps if self._trainer is not None else 1
-            if self._batches_seen % every == 0 and len(query) > 1:
-                share = relative_penalty(query, key, negatives, tau)
-                hardness = anchor_hardness(query, key, negatives, tau)
-                self.log_means(
-                    {
-                        "train_effective_rank": effective_rank(query),
-                        "train_hardness": hardness.mean(),
-                        "train_hardness_std": hardness.std(),
-                        "train_penalty_entropy": penalty_entropy(share),
-                    }
-                )
-            self._batches_seen += 1
+
+        def anchors() -> dict[str, Tensor]:
+            hardness = anchor_hardness(query, key, negatives, tau)
+            entropy = penalty_entropy(relative_penalty(query, key, negatives, tau))
+            return dict(zip(self.ANCHORS, (hardness.mean(), hardness.std(), entropy), strict=True))
+
+        self.log_monitored(name, loss, query if embeddings is None else embeddings, anchors)
+
+    @torch.no_grad()
+    def log_monitored(
+        self,
+        name: str,
+        loss: Tensor,
+        embeddings: Tensor,
+        anchors: Callable[[], dict[str, Tensor]],
+        labelled: Tensor | None = None,
+    ) -> None:
+        """Logs the loss and ``train_z_std`` each step, and every ``trainer.log_every_n_steps``
+        batches ``train_effective_rank`` and :attr:`ANCHORS`.
+
+        Args:
+            name: under which the loss is logged.
+            loss: the method's loss.
+            embeddings: (N, D), L2-normalised.
+            anchors: gives the values of :attr:`ANCHORS`.
+            labelled: (N,) bool, the anchors whose loss and hardness count; None for all.
+        """
+        count = 1 if labelled is None else labelled.sum()
+        self.log_means({name: loss}, count)
+        self.log_means({"train_z_std": embedding_std(embeddings)})
+        every = self._trainer.log_every_n_steps if self._trainer is not None else 1
+        if self._batches_seen % every == 0 and len(embeddings) > 1:
+            self.log_means({"train_effective_rank": effective_rank(embeddings)})
+            self.log_means(anchors(), 1 if labelled is None else count > 1)
+        self._batches_seen += 1
 
     _batches_seen = 0
 
@@ -121,7 +148,7 @@ class EmbeddingMonitor:
             self._collapse_watch.check(
                 float(metrics["train_z_std"]),
                 float(metrics["train_effective_rank"]),
-                self.cfg.method_kwargs.proj_output_dim,
+                self.cfg.method_kwargs.get("proj_output_dim", self.features_dim),
             )
 
     @property

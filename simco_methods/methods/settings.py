@@ -18,7 +18,9 @@ _FOREIGN_NAMES = {
 }
 
 
-def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
+def method_settings(
+    cfg: DictConfig, defaults: dict[str, Any], *, projected: bool = True
+) -> DictConfig:
     """Completes and checks ``cfg.method_kwargs``.
 
     Args:
@@ -27,6 +29,7 @@ def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
             default. Names beginning with ``tau`` are temperatures, booleans are flags, a tuple is
             the choices there are, the first of which is the default, a mapping is a group of
             settings; all else are counts, None for one that may be left out.
+        projected: whether the method has a projector, whose widths are settings too.
 
     Returns:
         ``cfg``.
@@ -34,7 +37,8 @@ def method_settings(cfg: DictConfig, defaults: dict[str, Any]) -> DictConfig:
     Raises:
         ValueError: a key that the method does not know, or a value out of range, by name.
     """
-    defaults = {"proj_hidden_dim": 128, "proj_output_dim": 128, **defaults}
+    if projected:
+        defaults = {"proj_hidden_dim": 128, "proj_output_dim": 128, **defaults}
     given = OmegaConf.select(cfg, "method_kwargs")
     given = {} if given is None else OmegaConf.to_container(given)
     settings = _completed(given, defaults, "method_kwargs", cfg.method)

@@ -7,15 +7,15 @@ from typing import Any
 from omegaconf import DictConfig
 from torch import Tensor
 
-from simco_methods.distributed import gather_rows, own_rows, world_size
+from simco_methods.distributed import gather_rows
 from simco_methods.host import LeanMethod
 from simco_methods.losses import dual_temperature_loss
 from simco_methods.methods.monitor import EmbeddingMonitor
-from simco_methods.methods.parts import Projected, projector
+from simco_methods.methods.parts import Contrasted, keys_of_batch, projector
 from simco_methods.methods.settings import method_settings
 
 
-class SimCo(EmbeddingMonitor, Projected, LeanMethod):
+class SimCo(EmbeddingMonitor, Contrasted, LeanMethod):
     """SimCo (Zhang et al., CVPR 2022, https://arxiv.org/abs/2203.17248).
 
     Both views go through the one encoder and are each other's key; the symmetric dual-temperature
@@ -45,13 +45,9 @@ class SimCo(EmbeddingMonitor, Projected, LeanMethod):
         kwargs = self.cfg.method_kwargs
         out = self.forward_views(batch)
         z1, z2 = out["z"]
-        gathered = {}
-        if world_size() > 1:
-            gathered = {
-                "all_queries": gather_rows(z1),
-                "all_keys": gather_rows(z2),
-                "positive_index": own_rows(z1),
-            }
+        gathered = keys_of_batch(z2)
+        if gathered:
+            gathered["all_queries"] = gather_rows(z1)
         loss = dual_temperature_loss(
             z1,
             z2,

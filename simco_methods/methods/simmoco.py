@@ -5,10 +5,10 @@ from __future__ import annotations
 from omegaconf import DictConfig
 from torch import Tensor
 
-from simco_methods.distributed import gather_rows, own_rows, world_size
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.losses import dual_temperature_loss
 from simco_methods.methods.momentum import MomentumContrast
+from simco_methods.methods.parts import keys_of_batch
 from simco_methods.methods.settings import method_settings
 
 
@@ -33,12 +33,8 @@ class SimMoCo(MomentumContrast):
     def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
         """Dual-temperature loss of the queries against the keys of the batch."""
         kwargs = self.cfg.method_kwargs
-        gathered = {}
-        if world_size() > 1:
-            gathered = {"all_keys": gather_rows(key), "positive_index": own_rows(key)}
-        return dual_temperature_loss(
-            query, key, tau_alpha=kwargs.tau_alpha, tau_beta=kwargs.tau_beta, **gathered
-        )
+        taus = {"tau_alpha": kwargs.tau_alpha, "tau_beta": kwargs.tau_beta}
+        return dual_temperature_loss(query, key, **taus, **keys_of_batch(key))
 
     def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:
         self.log_contrastive(loss, query, key, None, self.cfg.method_kwargs.tau_beta)

@@ -12,15 +12,21 @@ from matplotlib.lines import Line2D
 
 History = Sequence[Mapping[str, float]]
 
-# Under which name a method logs its own loss: the contrastive ones, and solo-learn's NNCLR, BYOL
-# and SimSiam, Barlow Twins, VICReg.
+# Under which name a method logs its own loss: the contrastive ones, NNCLR, BYOL and SimSiam, Barlow
+# Twins, VICReg, supervised training.
 LOSSES = (
     "train_nce_loss",
     "train_nnclr_loss",
     "train_neg_cos_sim",
     "train_barlow_loss",
     "train_vicreg_loss",
+    "train_supervised_loss",
 )
+# What the axis says where all that is drawn is of one kind.
+_LABELS = {
+    "train_nce_loss": "contrastive loss (nats)",
+    "train_supervised_loss": "cross entropy (nats)",
+}
 
 
 def draw_curves(runs: Mapping[str, History], path: Path, title: str = "") -> None:
@@ -35,11 +41,13 @@ def draw_curves(runs: Mapping[str, History], path: Path, title: str = "") -> Non
         title: above the figure.
     """
     logged = {name for rows in runs.values() for row in rows for name in row}
-    contrastive = LOSSES[0] in logged
+    drawn = [name for name in LOSSES if name in logged]
+    if LOSSES[0] in drawn:
+        drawn = drawn[:1]
     panels = [
         (
-            "contrastive loss (nats)" if contrastive else "loss, each method's own",
-            {name: ("", "-") for name in (LOSSES[:1] if contrastive else LOSSES)},
+            _LABELS.get(drawn[0] if len(drawn) == 1 else "", "loss, each method's own"),
+            {name: ("", "-") for name in drawn},
         ),
         (
             "validation accuracy (%)",
