@@ -79,3 +79,14 @@ def optional(check: Check) -> Check:
 def fraction(value: Any) -> str | None:
     share = isinstance(value, float) and 0 < value < 1
     return None if share or value == -1 else "-1 for all, or a share between 0 and 1"
+
+
+def each(check: Check) -> Check:
+    """Holds a list that is not empty to a check of its entries."""
+
+    def checked(value: Any) -> str | None:
+        entries = list(value) if isinstance(value, list | ListConfig) else [value]
+        faults = [fault for entry in entries if (fault := check(entry))]
+        return (f"a list, each {faults[0]}" if faults else None) if entries else "a list of some"
+
+    return checked

@@ -25,6 +25,7 @@ from simco_methods.config.checks import (
     share_or_count,
     text,
 )
+from simco_methods.config.during import DURING
 from simco_methods.data.datasets import DATASETS
 from simco_methods.host.knn import DISTANCES
 
@@ -87,6 +88,7 @@ _RUN: dict[str, Check] = {
     "checkpoint.keep_prev": flag,
     "auto_resume.enabled": flag,
     "auto_resume.max_hours": optional(number(0)),
+    **{f"analysis.{key}": check for key, check in DURING.items()},
     "wandb.enabled": flag,
     "wandb.entity": optional(text),
     "wandb.project": text,

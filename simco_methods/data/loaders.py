@@ -17,15 +17,29 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from simco_methods.data.datasets import has_validation, load_images
 from simco_methods.data.images import UNLABELLED, ImageSet
-from simco_methods.data.transforms import eval_transform, view_transform
+from simco_methods.data.transforms import eval_transform, view_transforms
 from simco_methods.seeds import derived_seed
 
 
 class PretrainSet(Dataset):
-    """``(index, [view] * num_crops, label)``, asked for by ``(epoch, index)``."""
+    """``(index, [view] * num_crops, label)``, asked for by ``(epoch, index)``.
 
-    def __init__(self, images: ImageSet, transforms: Sequence[Any], seed: int):
+    Args:
+        images: the images.
+        transforms: one a view.
+        seed: of the draws, which are functions of it, the epoch, the index and the view.
+        views: which of the views to make, None for all.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        transforms: Sequence[Any],
+        seed: int,
+        views: Sequence[int] | None = None,
+    ):
         self.images, self.transforms, self.seed = images, transforms, seed
+        self.views = range(len(transforms)) if views is None else views
 
     def __len__(self) -> int:
         return len(self.images)
@@ -35,9 +49,9 @@ class PretrainSet(Dataset):
         image = self.images.load(index)
         views = []
         with torch.random.fork_rng(devices=[]):
-            for view, transform in enumerate(self.transforms):
+            for view in self.views:
                 torch.default_generator.manual_seed(derived_seed(self.seed, epoch, index, view))
-                views.append(transform(image))
+                views.append(self.transforms[view](image))
         return index, views, int(self.images.labels[index])
 
 
@@ -144,12 +158,7 @@ class PretrainData(pl.LightningDataModule):
             )
 
     def train_dataloader(self) -> DataLoader:
-        dataset = self.cfg.data.dataset
-        transforms = [
-            view_transform(dataset, view)
-            for view in self.cfg.augmentations
-            for _ in range(view.num_crops)
-        ]
+        transforms = view_transforms(self.cfg.data.dataset, self.cfg.augmentations)
         sampler = EpochSampler(
             len(self.train),
             self.cfg.optimizer.batch_size,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -60,6 +61,11 @@ def view_transform(dataset: str, cfg: DictConfig) -> T.Compose:
     if get("horizontal_flip.prob"):
         steps.append(T.RandomHorizontalFlip(p=cfg.horizontal_flip.prob))
     return T.Compose([*steps, T.ToTensor(), _normalize(dataset, cfg)])
+
+
+def view_transforms(dataset: str, views: Sequence[DictConfig]) -> list[T.Compose]:
+    """One transform a view: each entry of ``augmentations`` as often as its ``num_crops``."""
+    return [view_transform(dataset, view) for view in views for _ in range(view.num_crops)]
 
 
 def eval_transform(dataset: str, cfg: DictConfig) -> T.Compose:

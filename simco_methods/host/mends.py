@@ -1,13 +1,15 @@
-"""Two mends of solo-learn's own classes, made when the methods are registered with it.
+"""Two mends of solo-learn's own classes and a hook, made when the methods are registered with it.
 
 Nothing of what works there changes: the first makes its resuming stricter, the second lets a class
-be built that cannot be otherwise.
+be built that cannot be otherwise, the hook lets a config ask for the analyses.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from omegaconf import OmegaConf
+from solo.methods.base import BaseMethod
 from solo.utils.auto_resumer import AutoResumer
 from solo.utils.knn import WeightedKNNClassifier
 from torchmetrics import Metric
@@ -72,7 +74,24 @@ def online_knn_on_new_torchmetrics() -> None:
         WeightedKNNClassifier.__bases__ = (_OnlyCollects,)
 
 
+def _configure_callbacks(self: BaseMethod) -> list[Any]:
+    # Loaded only where it is asked for, and here because nothing of the layers below may know it.
+    if not OmegaConf.select(self.cfg, "analysis.enabled", default=False):
+        return []
+    from simco_methods.analysis.during import DuringTraining
+
+    if any(isinstance(callback, DuringTraining) for callback in self.trainer.callbacks):
+        return []  # simco-pretrain has put one there
+    return [DuringTraining(self.cfg)]
+
+
+def analyses_by_config() -> None:
+    """Lets ``analysis.enabled`` of any method's config add the analyses during training."""
+    BaseMethod.configure_callbacks = _configure_callbacks
+
+
 def mend() -> None:
-    """Makes both; a second call changes nothing."""
+    """Makes all three; a second call changes nothing."""
     compare_whole_runs()
     online_knn_on_new_torchmetrics()
+    analyses_by_config()

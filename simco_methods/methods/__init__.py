@@ -28,7 +28,7 @@ METHODS = {
 def register() -> None:
     """Adds the methods to solo-learn's table, where a name that is there already stays.
 
-    Also makes the two mends of :mod:`simco_methods.host.mends`. On the built-in host it adds
+    Also makes the mends of :mod:`simco_methods.host.mends`. On the built-in host it adds
     nothing, with a warning where that was asked for (an unusable solo-learn has had its own).
     """
     if HOST != "solo-learn":

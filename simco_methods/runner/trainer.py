@@ -9,11 +9,12 @@ import warnings
 from typing import Any
 
 from lightning.pytorch import Trainer
-from lightning.pytorch.callbacks import LearningRateMonitor
+from lightning.pytorch.callbacks import Callback, LearningRateMonitor
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
+from simco_methods.analysis.during import DuringTraining
 from simco_methods.config import runs_on_cpu
 from simco_methods.config.schema import TRAINER_KEYS
 from simco_methods.data import has_validation
@@ -46,12 +47,15 @@ def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Tra
         settings.setdefault("enable_progress_bar", False)
     if not has_validation(cfg.data):
         settings["limit_val_batches"] = 0
+    callbacks: list[Callback] = [recorder, LearningRateMonitor(logging_interval="step")]
+    if cfg.analysis.enabled:
+        callbacks.append(DuringTraining(cfg, folder.path / "analysis"))
     try:
         return Trainer(
             **settings,
             use_distributed_sampler=False,  # the sampler shares the images out itself
             logger=_loggers(cfg, folder),
-            callbacks=[recorder, LearningRateMonitor(logging_interval="step")],
+            callbacks=callbacks,
             default_root_dir=folder.path,
         )
     except (MisconfigurationException, ImportError, TypeError, ValueError) as error:

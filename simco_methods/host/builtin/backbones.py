@@ -6,8 +6,9 @@ hosts. ``wide_resnet28w2`` and ``wide_resnet28w8`` are in neither library and ne
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import timm
 import torchvision
@@ -48,3 +49,33 @@ BACKBONES: dict[str, Callable[..., nn.Module]] = {
     **{name: partial(_torchvision, name) for name in ("resnet18", "resnet50")},
     **{name: partial(_timm, timm_name) for name, timm_name in _TIMM_NAMES.items()},
 }
+
+
+def build_backbone(
+    table: Mapping[str, Callable[..., nn.Module]],
+    name: str,
+    kwargs: Mapping[str, Any],
+    dataset: str,
+    method: str | None = None,
+) -> nn.Module:
+    """A backbone without its classifier, with the stem that solo-learn gives it on CIFAR.
+
+    Args:
+        table: name to constructor(method, **kwargs).
+        name: which of them.
+        kwargs: of the constructor.
+        dataset: name of the data set.
+        method: name of the method.
+
+    Raises:
+        ValueError: a name that the table does not have.
+    """
+    if name not in table:
+        raise ValueError(f"backbone.name={name!r} is none of {', '.join(table)}")
+    backbone = table[name](method, **kwargs)
+    if name.startswith("resnet"):
+        backbone.fc = nn.Identity()
+        if dataset in ("cifar10", "cifar100"):
+            backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=2, bias=False)
+            backbone.maxpool = nn.Identity()
+    return backbone

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
-from simco_methods.host.builtin.backbones import BACKBONES
+from simco_methods.host.builtin.backbones import BACKBONES, build_backbone
 from simco_methods.host.builtin.optimizers import OPTIMIZERS, without_decay_on_vectors
 from simco_methods.host.ema import initialize_momentum_params
 from simco_methods.host.schedule import WarmupCosineLR
@@ -104,17 +104,9 @@ class BaseMethod(ViewSteps, pl.LightningModule):
 
     def _build_backbone(self) -> nn.Module:
         cfg = self.cfg
-        if cfg.backbone.name not in self._BACKBONES:
-            raise ValueError(
-                f"backbone.name={cfg.backbone.name!r} is none of {', '.join(self._BACKBONES)}"
-            )
-        backbone = self._BACKBONES[cfg.backbone.name](cfg.method, **cfg.backbone.kwargs)
-        if cfg.backbone.name.startswith("resnet"):
-            backbone.fc = nn.Identity()
-            if cfg.data.dataset in ("cifar10", "cifar100"):
-                backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=2, bias=False)
-                backbone.maxpool = nn.Identity()
-        return backbone
+        return build_backbone(
+            self._BACKBONES, cfg.backbone.name, cfg.backbone.kwargs, cfg.data.dataset, cfg.method
+        )
 
     @staticmethod
     def add_and_assert_specific_cfg(cfg: DictConfig) -> DictConfig:

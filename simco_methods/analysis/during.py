@@ -1,0 +1,236 @@
+"""The analyses while a method trains, as a Lightning callback: of the pack's or of solo-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from simco_methods.analysis import consistency, geometry, gradient, hardness, penalty
+from simco_methods.analysis.history import Rows, write_history
+from simco_methods.analysis.samples import training_temperature
+from simco_methods.analysis.sweep import sweep_dictionary
+from simco_methods.config.during import DURING, DURING_DEFAULTS
+from simco_methods.dictionary import KeyQueue
+from simco_methods.losses import l2_normalize
+
+_PROBE = 64  # images that the encoder is asked about again and again
+_AGES = 16
+_GRADIENTS = (64, 1024)  # anchors and keys of the gradient check
+
+
+class DuringTraining(pl.Callback):
+    """Measures every n-th batch what ``simco-analyze`` measures on a checkpoint.
+
+    The embeddings are those of the training step itself, taken at the projector's output, so they
+    cost no forward; the dictionary is the callback's own queue of the keys of earlier batches. The
+    consistency of keys takes one small forward in evaluation mode. Nothing of the training changes:
+    no random number is drawn, no buffer written. Only the first process measures, on its own share.
+
+    It runs as ``analysis.enabled=true`` says, with the keys of
+    :data:`~simco_methods.config.during.DURING`, in ``simco-pretrain`` and in solo-learn's
+    ``main_pretrain.py``; results are written after every epoch.
+
+    Args:
+        cfg: the run's config.
+        folder: where to write; None for a folder ``analysis`` beside solo-learn's checkpoints.
+
+    Raises:
+        ValueError: a setting out of range, by name.
+    """
+
+    def __init__(self, cfg: DictConfig, folder: Path | None = None):
+        given = OmegaConf.select(cfg, "analysis")
+        settings = {**DURING_DEFAULTS, **(OmegaConf.to_container(given) if given else {})}
+        for key, value in settings.items():
+            if key not in DURING:
+                raise ValueError(f"analysis.{key} is unknown; there are {', '.join(DURING)}")
+            allowed = DURING[key](value)
+            if allowed:
+                raise ValueError(f"analysis.{key}={value!r}: must be {allowed}")
+        self.every: int = settings["every_n_steps"]
+        self.capacity: int = settings["keys"]
+        self.temperatures: list[float] = sorted(settings["temperatures"])
+        powers = [4**power for power in range(3, 12) if 4**power < self.capacity]
+        self.sizes: list[int] = sorted(settings["sizes"] or [*powers, self.capacity])
+        if self.sizes[-1] > self.capacity:
+            raise ValueError(
+                f"analysis.sizes has {self.sizes[-1]}, above analysis.keys={self.capacity}"
+            )
+        self.tau = training_temperature(cfg)
+        self.name: str = cfg.get("name", "run")
+        self.folder = Path(settings["folder"]) if settings["folder"] else folder
+        self.rows: dict[str, list[dict[str, Any]]] = {}
+        self.batches = 0
+        self._queue: KeyQueue | None = None
+        self._probe: Tensor | None = None
+        self._stored: list[tuple[int, Tensor]] = []  # (batches before it, keys of the probe)
+        self._heard: dict[str, list[Tensor]] = {}
+        self._hooks: list[Any] = []
+        self._restored: dict[str, Tensor] | None = None
+
+    # ---- listening -------------------------------------------------------------------------------
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not isinstance(getattr(pl_module, "projector", None), nn.Module):
+            raise ValueError(
+                "analysis.enabled=true: the analyses are of embeddings behind a projector, which "
+                f"{pl_module.cfg.method} has not"
+            )
+        if not trainer.is_global_zero:
+            return
+        for name in ("projector", "momentum_projector"):
+            module = getattr(pl_module, name, None)
+            if isinstance(module, nn.Module):
+                self._hooks.append(module.register_forward_hook(self._listener(name)))
+
+    def _listener(self, name: str):
+        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            if name in self._heard:
+                self._heard[name].append(output.detach())
+
+        return hook
+
+    def on_train_batch_start(self, trainer, pl_module, batch: Any, batch_idx: int) -> None:
+        self._heard = {"projector": [], "momentum_projector": []}
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch: Any, batch_idx: int) -> None:
+        heard, self._heard = self._heard, {}
+        if not trainer.is_global_zero or not heard["projector"]:
+            return
+        # View 1 asks; the answer is of view 2, the last that the network of the keys has seen.
+        query = l2_normalize(heard["projector"][0])
+        key = l2_normalize((heard["momentum_projector"] or heard["projector"])[-1])
+        if self._queue is None:
+            self._begin(key, batch)
+        self.batches += 1
+        if self.batches % self.every == 0:
+            self._measure(pl_module, trainer.global_step, query, key)
+        self._queue.enqueue(key)
+
+    def _begin(self, key: Tensor, batch: Any) -> None:
+        with torch.random.fork_rng(devices=[]):  # the queue's first vectors are drawn
+            self._queue = KeyQueue(self.capacity, key.shape[1]).to(key.device)
+        if self._restored is not None:
+            self._queue.load_state_dict(self._restored)
+        if self._probe is None:
+            # Half precision: it is saved with every checkpoint.
+            self._probe = batch[1][1][:_PROBE].detach().to("cpu", torch.float16)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    # ---- measuring -------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _measure(self, module: pl.LightningModule, step: int, query: Tensor, key: Tensor) -> None:
+        newest = self._queue.slots(self.capacity, "recent")
+        filled = min(self.capacity, int(self._queue.filled.sum()))
+        dictionary = self._queue.keys[newest[:filled]]
+        sizes = [size for size in self.sizes if size <= filled]
+        found: dict[str, Rows] = {"geometry": [geometry.measure(query, key)]}
+        if sizes:
+            temperatures = self.temperatures
+            found["penalty"] = penalty.measure(
+                query, key, dictionary, sizes, temperatures, group=len(query)
+            )
+            sweep = sweep_dictionary(query, key, dictionary, sizes[-1:], temperatures)
+            found["hardness"] = hardness.measure(sweep.hardness[:, 0], temperatures)
+            anchors, keys = _GRADIENTS
+            found["gradient"] = gradient.measure(
+                query[:anchors], key[:anchors], dictionary[:keys], temperatures
+            )[0]
+        stored = self._drift(module)
+        if stored:
+            found["consistency"] = consistency.by_age(stored)
+            found["orders"] = consistency.by_order(stored, size=len(self._probe))
+        for name, rows in found.items():
+            before = self.rows.setdefault(name, [])
+            before += [{"step": step, **row} for row in rows]
+        module.log_dict(self._scalars(found), on_step=True, on_epoch=False, rank_zero_only=True)
+
+    def _scalars(self, found: dict[str, Rows]) -> dict[str, float]:
+        nearest = min(self.temperatures, key=lambda tau: abs(tau - self.tau))
+        scalars = {}
+        at_tau = [row for row in found.get("penalty", ()) if row["temperature"] == nearest]
+        if at_tau:
+            scalars["analysis_penalty_entropy"] = at_tau[-1]["anchor_entropy"]
+            scalars["analysis_hardness_std"] = at_tau[-1]["hardness_std"]
+        if "consistency" in found:
+            scalars["analysis_key_cosine"] = found["consistency"][0]["cosine"]
+        return scalars
+
+    def _drift(self, module: pl.LightningModule) -> list[consistency.Stored]:
+        """The probe's earlier keys against today's."""
+        momentum = isinstance(getattr(module, "momentum_projector", None), nn.Module)
+        prefix = "momentum_" if momentum else ""
+        networks = [getattr(module, prefix + name) for name in ("backbone", "projector")]
+        modes = [(part, part.training) for network in networks for part in network.modules()]
+        weight = next(networks[0].parameters())
+        # In evaluation mode the running statistics stay as they are.
+        images = self._probe.to(weight.device, weight.dtype)
+        for network in networks:
+            network.eval()
+        today = l2_normalize(networks[1](networks[0](images)))
+        for part, training in modes:
+            part.training = training
+        groups = [
+            consistency.Stored(self.batches - made, keys.to(today), today)
+            for made, keys in _spaced(self._stored, _AGES)
+        ]
+        self._stored.append((self.batches, today.cpu()))
+        if len(self._stored) > 4 * _AGES:
+            self._stored = self._stored[::2]  # a long run keeps the first, and the newer ones
+        return groups
+
+    # ---- keeping ---------------------------------------------------------------------------------
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(trainer, figures=False)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._write(trainer, figures=True)
+
+    def _write(self, trainer: pl.Trainer, figures: bool) -> None:
+        if not trainer.is_global_zero or not self.rows:
+            return
+        folder = self.folder or _beside_checkpoints(trainer) or Path("analysis") / self.name
+        write_history(folder, self.name, self.rows, self.tau, figures)
+        if figures:
+            print(f"analyses during training: {folder / 'report.html'}", flush=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "batches": self.batches,
+            "queue": None if self._queue is None else self._queue.state_dict(),
+            "probe": self._probe,
+            "stored": self._stored,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.rows, self.batches = state["rows"], state["batches"]
+        self._probe, self._stored = state["probe"], list(state["stored"])
+        queue = state["queue"]
+        same = queue is not None and len(queue["keys"]) == self.capacity
+        self._restored = queue if same else None
+
+
+def _spaced(entries: Sequence[Any], count: int) -> list[Any]:
+    picks = torch.linspace(0, len(entries) - 1, min(count, len(entries))).round().long().unique()
+    return [entries[pick] for pick in picks.tolist()]
+
+
+def _beside_checkpoints(trainer: pl.Trainer) -> Path | None:
+    for callback in trainer.callbacks:
+        path = getattr(callback, "path", None)
+        if type(callback).__name__ == "Checkpointer" and path:
+            return Path(path) / "analysis"
+    return None

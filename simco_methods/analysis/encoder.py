@@ -1,0 +1,212 @@
+"""The networks of a checkpoint, of any method of the pack or of solo-learn, from its weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor, nn
+
+from simco_methods.host import BaseMethod
+from simco_methods.host.builtin.backbones import build_backbone
+from simco_methods.losses import l2_normalize
+
+
+class Network(nn.Module):
+    """A backbone and its projector: images (N, 3, H, W) to features and embeddings."""
+
+    def __init__(self, backbone: nn.Module, projector: nn.Module):
+        super().__init__()
+        self.backbone, self.projector = backbone, projector
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (N, F) and L2-normalised embeddings (N, D)."""
+        features = self.backbone(images)
+        return features, l2_normalize(self.projector(features))
+
+
+@dataclass
+class Checkpoint:
+    """What is analysed.
+
+    Attributes:
+        path: the file.
+        cfg: the configuration it was trained with, and what was set over it.
+        online: the network of the anchors.
+        momentum: the network of the keys; the online one where there is no other.
+        step, epoch: optimiser steps and epochs done.
+        queues: the state of the pack's key queues: ``keys``, ``written``, ``pointer``, ``step``.
+        resumable: whether the run's order of images is known (a checkpoint of simco-pretrain).
+    """
+
+    path: Path
+    cfg: DictConfig
+    online: Network
+    momentum: Network
+    step: int
+    epoch: int
+    queues: list[dict[str, Tensor]]
+    resumable: bool
+
+    @property
+    def has_momentum(self) -> bool:
+        return self.momentum is not self.online
+
+
+def read_checkpoint(path: Path, trusted: bool = False) -> dict[str, Any]:
+    """A checkpoint of Lightning's, read from disk as it is needed.
+
+    Args:
+        path: the file.
+        trusted: also read one that holds more than plain values, which may run any code.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no checkpoint, or one that would have to be trusted.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=not trusted, mmap=True)
+    except Exception as error:
+        hint = "" if trusted else "; trusted=true reads a file that you trust to hold no harm"
+        reason = str(error).strip().splitlines()[0][:160]
+        raise ValueError(f"{path} cannot be read as a checkpoint ({reason}){hint}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+        raise ValueError(f"{path} is no checkpoint of a training run (it has no state_dict)")
+    return content
+
+
+def load_checkpoint(path: Path, overrides: DictConfig, trusted: bool = False) -> Checkpoint:
+    """The networks of a checkpoint in evaluation mode, on the CPU.
+
+    Its configuration is what ``simco-pretrain`` wrote into it, else the ``args.json`` beside it,
+    as solo-learn's ``main_pretrain.py`` leaves one.
+
+    Args:
+        path: the checkpoint.
+        overrides: keys to set over its configuration (``data``, ``backbone``, ``augmentations``).
+        trusted: see :func:`read_checkpoint`.
+
+    Raises:
+        FileNotFoundError, ValueError: see :func:`read_checkpoint`; no configuration, no backbone or
+            projector, or weights that do not fit ``backbone.name``.
+    """
+    content = read_checkpoint(path, trusted)
+    trained = _configuration(path, content)
+    cfg = OmegaConf.merge(trained, overrides)
+    for key in ("backbone.name", "data.dataset", "augmentations"):
+        if OmegaConf.select(cfg, key) is None:
+            raise ValueError(f"{path} does not say what it was trained with: set {key}=...")
+    state = content["state_dict"]
+    # The stem is of the data set that was trained on, whatever is analysed.
+    dataset = OmegaConf.select(trained, "data.dataset") or cfg.data.dataset
+    online = _network(path, cfg, dataset, state, "")
+    momentum = online
+    if any(key.startswith("momentum_projector.") for key in state):
+        momentum = _network(path, cfg, dataset, state, "momentum_")
+    return Checkpoint(
+        path=path,
+        cfg=cfg,
+        online=online,
+        momentum=momentum,
+        step=int(content.get("global_step", 0)),
+        epoch=int(content.get("epoch", -1)) + 1,
+        queues=_queues(state),
+        resumable="simco_methods" in content,
+    )
+
+
+def _configuration(path: Path, content: Mapping[str, Any]) -> DictConfig:
+    if "simco_methods" in content:
+        return OmegaConf.create(content["simco_methods"]["config"])
+    beside = path.with_name("args.json")
+    if beside.is_file():
+        return OmegaConf.create(json.loads(beside.read_text(encoding="utf-8")))
+    return OmegaConf.create({})
+
+
+def _network(
+    path: Path, cfg: DictConfig, dataset: str, state: Mapping[str, Tensor], prefix: str
+) -> Network:
+    for part in ("backbone", "projector"):
+        if not any(key.startswith(f"{prefix}{part}.") for key in state):
+            kinds = sorted({key.split(".")[0] for key in state})
+            raise ValueError(
+                f"{path} has no {prefix}{part}: the analyses are of embeddings, a backbone's "
+                f"behind a projector (it holds {', '.join(kinds)})"
+            )
+    name, kwargs = cfg.backbone.name, cfg.backbone.get("kwargs") or {}
+    backbone = build_backbone(BaseMethod._BACKBONES, name, kwargs, dataset, cfg.get("method"))
+    _load(path, backbone, _part(state, f"{prefix}backbone."), f"backbone.name={name}")
+    projector = sequential_from(_part(state, f"{prefix}projector."), f"{path}: {prefix}projector")
+    return Network(backbone, projector).eval().requires_grad_(False)
+
+
+def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
+
+
+def _load(path: Path, module: nn.Module, state: dict[str, Tensor], what: str) -> None:
+    own = module.state_dict()
+    differ = [f"{key} is not there" for key in own if key not in state]
+    differ += [f"{key} is not known" for key in state if key not in own]
+    differ += [
+        f"{key} has the shape {tuple(state[key].shape)}, not {tuple(value.shape)}"
+        for key, value in own.items()
+        if key in state and state[key].shape != value.shape
+    ]
+    if differ:
+        raise ValueError(
+            f"the weights in {path} are not of {what}: {'; '.join(differ[:3])}"
+            + (f" and {len(differ) - 3} more" if len(differ) > 3 else "")
+        )
+    module.load_state_dict(state)
+
+
+def sequential_from(state: Mapping[str, Tensor], what: str) -> nn.Module:
+    """A projector rebuilt from its weights: linear layers, batch norms, ReLUs where numbers lack.
+
+    All projectors of the pack and those of solo-learn that are an ``nn.Sequential`` are of these.
+
+    Args:
+        state: ``<number>.<parameter>`` to tensors; without numbers it is one linear layer.
+        what: what to call it in an error.
+
+    Raises:
+        ValueError: a layer of another kind.
+    """
+    if set(state) <= {"weight", "bias"}:
+        state = {f"0.{key}": value for key, value in state.items()}
+    layers: dict[int, dict[str, Tensor]] = {}
+    for key, value in state.items():
+        match = re.fullmatch(r"(\d+)\.(\w+)", key)
+        if match is None:
+            raise ValueError(f"{what} is no sequence of layers (it holds {key})")
+        layers.setdefault(int(match[1]), {})[match[2]] = value
+    modules: list[nn.Module] = []
+    for number in range(max(layers) + 1):
+        layer = layers.get(number)
+        if layer is None:
+            modules.append(nn.ReLU())
+        elif "running_mean" in layer:
+            modules.append(nn.BatchNorm1d(len(layer["running_mean"]), affine="weight" in layer))
+        elif layer["weight"].ndim == 2:
+            rows, columns = layer["weight"].shape
+            modules.append(nn.Linear(columns, rows, bias="bias" in layer))
+        else:
+            raise ValueError(f"{what}: layer {number} is neither linear nor a batch norm")
+    projector = nn.Sequential(*modules)
+    projector.load_state_dict({f"{n}.{k}": v for n, p in layers.items() for k, v in p.items()})
+    return projector
+
+
+def _queues(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    numbers = sorted({key.split(".")[1] for key in state if key.startswith("queues.")})
+    return [_part(state, f"queues.{number}.") for number in numbers]

@@ -1,0 +1,123 @@
+"""Anchor hardness: its distribution, and the images at both of its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from simco_methods.analysis.finding import (
+    Finding,
+    canvas,
+    hardness_axis,
+    log_odds,
+    panels,
+    shade,
+)
+from simco_methods.analysis.samples import KEY, QUERY, Samples
+from simco_methods.analysis.sweep import sweep_dictionary
+
+MEANING = (
+    "The scalar component W = 1 - p+ of each anchor (Eq. 5): near 1 where the negatives outweigh "
+    "the positive, near 0 where the anchor has nothing left to learn. It can tell anchors apart "
+    "only where it is spread."
+)
+TEXT = (
+    f"{MEANING} Against the whole dictionary. Below: the anchors at both ends, each with its "
+    "positive and its most similar negative."
+)
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_SHOWN = 8
+
+
+def measure(hardness: Tensor, temperatures: Sequence[float]) -> list[dict[str, Any]]:
+    """Mean, spread and quantiles of W, (T, N), a row a temperature.
+
+    ``easy`` and ``hard`` are the shares of anchors with W below 0.1 and above 0.9.
+    """
+    rows = []
+    for tau, values in zip(temperatures, hardness, strict=True):
+        quantiles = values.quantile(values.new_tensor(_QUANTILES)).tolist()
+        row = {"temperature": tau, "mean": values.mean().item(), "std": values.std().item()}
+        row |= {f"q{100 * q:02.0f}": v for q, v in zip(_QUANTILES, quantiles, strict=True)}
+        row["easy"] = (values < 0.1).double().mean().item()
+        row["hard"] = (values > 0.9).double().mean().item()
+        rows.append(row)
+    return rows
+
+
+def draw(hardness: Tensor, temperatures: Sequence[float], size: int) -> Figure:
+    """Histograms of W, a line a temperature, on an axis of its log-odds."""
+    label = f"anchor hardness W against {size} keys"
+    figure, (panel,) = panels((label, "share of anchors (%)"))
+    odds = log_odds(hardness).cpu().numpy()
+    edges = np.linspace(odds.min() - 0.1, odds.max() + 0.1, 61)
+    for number, (tau, values) in enumerate(zip(temperatures, odds, strict=True)):
+        counts, _ = np.histogram(values, bins=edges)
+        share = 100 * counts / counts.sum()
+        panel.stairs(share, edges, color=shade(number, len(temperatures)), label=f"{tau:g}")
+    hardness_axis(panel)
+    panel.set_ylim(bottom=0)
+    panel.legend(title="temperature", fontsize="small")
+    return figure
+
+
+def run(samples: Samples) -> Finding:
+    """Of a checkpoint's anchors against its whole dictionary."""
+    pairs, size = samples.pairs, samples.sizes[-1]
+    # The distribution at each temperature; the order of the anchors at the one of training.
+    temperatures = sorted({*samples.temperatures, samples.tau})
+    sweep = sweep_dictionary(pairs.query, pairs.key, samples.dictionary, [size], temperatures)
+    hardness = sweep.hardness[:, 0]
+    rows = measure(hardness, temperatures)
+    order = sweep.logit[temperatures.index(samples.tau), 0].argsort()
+    ends = {"hardest": order.flip(0)[:_SHOWN].tolist(), "easiest": order[:_SHOWN].tolist()}
+    at_tau = hardness[temperatures.index(samples.tau)]
+    figures = {"": draw(hardness, temperatures, size), "images": _pictures(samples, ends, at_tau)}
+    summary = {
+        "dictionary": size,
+        "order_at_temperature": samples.tau,
+        **{
+            name: [
+                {"image": pairs.items[row][1], "hardness": at_tau[row].item()} for row in anchors
+            ]
+            for name, anchors in ends.items()
+        },
+    }
+    return Finding("hardness", "Anchor hardness", TEXT, rows, figures, summary)
+
+
+def _pictures(samples: Samples, ends: dict[str, list[int]], hardness: Tensor) -> Figure:
+    """A row of anchors, positives and nearest negatives for each end."""
+    pairs = samples.pairs
+    encoded = samples.settings.keys == "encoder"  # of a queue's keys no image is known
+    kinds = ["anchor\n(view 1)", "positive\n(view 2)"] + (["nearest\nnegative"] if encoded else [])
+    shown = max(len(anchors) for anchors in ends.values())
+    lines = len(ends) * len(kinds)
+    figure = canvas(1.15 * shown + 1.2, 1.2 * lines + 0.6)
+    axes = figure.subplots(lines, shown, squeeze=False)
+    for panel in axes.flat:
+        panel.set_xticks([])
+        panel.set_yticks([])
+    for end, (name, anchors) in enumerate(ends.items()):
+        for column, anchor in enumerate(anchors):
+            item = pairs.items[anchor]
+            pictures = [samples.picture(item, QUERY), samples.picture(item, KEY)]
+            if encoded:
+                nearest = int(torch.argmax(samples.dictionary @ pairs.query[anchor]))
+                pictures.append(samples.picture(samples.dictionary_items[nearest], KEY))
+            for line, picture in enumerate(pictures):
+                panel = axes[end * len(kinds) + line][column]
+                panel.imshow(picture)
+                if column == 0:
+                    first = f"{name}\n" if line == 0 else ""
+                    panel.set_ylabel(f"{first}{kinds[line]}", fontsize="small")
+                if line == 0:
+                    panel.set_title(f"p+ = {1 - hardness[anchor]:.2g}", fontsize="small")
+    title = f"anchors by hardness W = 1 - p+ at temperature {samples.tau:g}"
+    figure.suptitle(title, fontsize="medium")
+    return figure

@@ -1,0 +1,213 @@
+"""What is measured on: anchors with their positives, and a dictionary of other images' keys."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from simco_methods.analysis.encoder import Checkpoint, Network
+from simco_methods.analysis.settings import Settings
+from simco_methods.analysis.sweep import check_sizes
+from simco_methods.data import load_images
+from simco_methods.data.loaders import PretrainSet
+from simco_methods.data.transforms import view_transforms
+from simco_methods.seeds import derived_seed
+
+Items = Sequence[tuple[int, int]]  # (pass, image)
+QUERY, KEY = 0, 1  # the views
+
+
+@dataclass
+class Pairs:
+    """Anchors and their positives.
+
+    Attributes:
+        query, key: (N, D) L2-normalised embeddings of view 1 (online) and view 2 (momentum).
+        query_features, key_features: (N, F), the backbones' outputs.
+        items: (pass, image) of each.
+    """
+
+    query: Tensor
+    key: Tensor
+    query_features: Tensor
+    key_features: Tensor
+    items: Items
+
+
+class Samples:
+    """Views, embeddings and dictionary of a checkpoint, each made when it is first asked for.
+
+    Everything is a function of the seed: views are drawn by (seed, pass, image, view), and the
+    networks are in evaluation mode, so that neither batches nor workers matter.
+
+    Raises:
+        ValueError: more anchors than images, or sizes that the keys at hand do not fill.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, settings: Settings):
+        self.checkpoint, self.settings = checkpoint, settings
+        cfg = checkpoint.cfg
+        self.device = _device(settings.device)
+        self.images = load_images(cfg.data, settings.split)
+        self.transforms = view_transforms(cfg.data.dataset, cfg.augmentations)
+        if len(self.transforms) < 2:
+            raise ValueError(f"augmentations give {len(self.transforms)} view; two are needed")
+        training = OmegaConf.select(cfg, "optimizer.batch_size", default=256)
+        self.group: int = settings.anchors or training
+        self.count = self.group * settings.batches
+        if self.count > len(self.images):
+            raise ValueError(
+                f"{settings.batches} batches of {self.group} anchors are {self.count} images, the "
+                f"data has {len(self.images)}: set batches or anchors lower"
+            )
+        order = torch.Generator().manual_seed(derived_seed(settings.seed))
+        self._order = torch.randperm(len(self.images), generator=order).tolist()
+        self.temperatures = settings.temperatures
+        self.tau = training_temperature(cfg)
+
+    # ---- what is measured on ---------------------------------------------------------------------
+
+    @functools.cached_property
+    def pairs(self) -> Pairs:
+        """The anchors, ``batches`` times ``anchors`` of them, each image once."""
+        items = [(0, image) for image in self._order[: self.count]]
+        query_features, query = self.embed(self.checkpoint.online, items, QUERY)
+        key_features, key = self.embed(self.checkpoint.momentum, items, KEY)
+        return Pairs(query, key, query_features, key_features, items)
+
+    @functools.cached_property
+    def dictionary_items(self) -> Items:
+        """(pass, image) of the keys that are made by the encoder; none is an anchor's image."""
+        others = self._order[self.count :]
+        return [(1 + number, image) for number in range(self.settings.passes) for image in others]
+
+    @functools.cached_property
+    def keys_at_hand(self) -> int:
+        """How many keys the dictionary can have."""
+        if self.settings.keys == "encoder":
+            return len(self.dictionary_items)
+        return len(self.queued_keys)
+
+    @functools.cached_property
+    def sizes(self) -> list[int]:
+        """Dictionary sizes to measure at.
+
+        Raises:
+            ValueError: no keys at all, or a size that they do not fill.
+        """
+        there, settings = self.keys_at_hand, self.settings
+        if there < 2:
+            where = f"of the queue in {self.checkpoint.path}"
+            if settings.keys == "encoder":
+                where = (
+                    f"beside the {self.count} anchors of {len(self.images)} images; set batches or "
+                    "anchors lower"
+                )
+            raise ValueError(f"the dictionary is empty: {there} keys {where}")
+        if settings.sizes is None:
+            powers = [4**power for power in range(3, 12) if 4**power < there]
+            return [*powers, there]
+        try:
+            check_sizes(settings.sizes, there)
+        except ValueError as error:
+            if settings.keys == "queue":
+                raise ValueError(f"{error} in the checkpoint's queue") from error
+            raise ValueError(
+                f"{error}: {there} = {len(self.images) - self.count} images that are no anchors x "
+                f"passes={settings.passes}; set passes higher, or batches or anchors lower"
+            ) from error
+        return sorted(set(settings.sizes))
+
+    @functools.cached_property
+    def dictionary(self) -> Tensor:
+        """(K, D) keys, K the largest size; of a queue the newest first."""
+        if self.settings.keys == "queue":
+            return self.queued_keys[: self.sizes[-1]].to(self.device)
+        items = self.dictionary_items[: self.sizes[-1]]
+        return self.embed(self.checkpoint.momentum, items, KEY)[1]
+
+    @functools.cached_property
+    def queued_keys(self) -> Tensor:
+        """The keys of the checkpoint's own queue, newest first, without slots never written.
+
+        Raises:
+            ValueError: a checkpoint without a queue of the pack's.
+        """
+        if not self.checkpoint.queues:
+            raise ValueError(
+                f"{self.checkpoint.path} has no key queue of the pack's methods (mocov2, "
+                "decoupled_moco): keys=encoder makes the dictionary from images"
+            )
+        queue = self.checkpoint.queues[0]
+        size = len(queue["keys"])
+        newest = (int(queue["pointer"]) - 1 - torch.arange(size)) % size
+        newest = newest[queue["written"][newest] >= 0]
+        return queue["keys"][newest].float()
+
+    # ---- how it is made --------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def embed(self, network: Network, items: Items, view: int) -> tuple[Tensor, Tensor]:
+        """Features (N, F) and embeddings (N, D) of one view of each item."""
+        network.to(self.device)
+        features, embeddings = [], []
+        with tqdm(total=len(items), unit="image", leave=False, disable=None) as progress:
+            for images in self.views(items, view, self.settings.seed):
+                outputs = network(images.to(self.device))
+                features.append(outputs[0].float())
+                embeddings.append(outputs[1])
+                progress.update(len(images))
+        return torch.cat(features), torch.cat(embeddings)
+
+    def views(self, items: Items, view: int, seed: int, batch_size: int | None = None):
+        """One view of each item, (B, 3, H, W) at a time, in order."""
+        dataset = PretrainSet(self.images, self.transforms, seed, views=(view,))
+        loader = DataLoader(
+            dataset,
+            batch_size=batch_size or self.settings.batch_size,
+            sampler=list(items),
+            num_workers=min(self.settings.num_workers, len(items) // 64),
+        )
+        for _, (images,), _ in loader:
+            yield images
+
+    def picture(self, item: tuple[int, int], view: int | None = None) -> Image.Image:
+        """What a person sees of an item: the image itself, or one of its views."""
+        if view is None:
+            return self.images.load(item[1])
+        dataset = PretrainSet(self.images, self.transforms, self.settings.seed, views=(view,))
+        tensor = dataset[item][1][0]
+        normalize = self.transforms[view].transforms[-1]
+        mean, std = (torch.tensor(v).view(3, 1, 1) for v in (normalize.mean, normalize.std))
+        pixels = ((tensor * std + mean).clamp(0, 1) * 255).round().byte()
+        return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0)))
+
+
+def training_temperature(cfg: DictConfig) -> float:
+    """tau (tau_alpha) that a method is trained at; 0.1, the paper's, where it has none."""
+    for name in ("tau", "tau_alpha", "temperature", "vector.tau"):
+        value = OmegaConf.select(cfg, f"method_kwargs.{name}")
+        if isinstance(value, int | float):
+            return float(value)
+    return 0.1
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0][:120]
+        raise ValueError(f"device={name}: not on this machine ({reason})") from error
+    return device

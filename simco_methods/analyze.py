@@ -1,0 +1,109 @@
+"""``simco-analyze``: what the dictionary does, measured on a checkpoint.
+
+simco-analyze runs/mocov2-digits/1a2b3c4d/checkpoints/last.ckpt
+simco-analyze CKPT analysis=penalty,hardness temperatures=[0.05,0.1,1] sizes=[64,256,1024]
+simco-analyze CKPT analysis=consistency earlier=[EARLIER_CKPT,...] out=FOLDER
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simco_methods.choice import check_host
+
+if TYPE_CHECKING:
+    from simco_methods.analysis.samples import Samples
+
+
+def analyze(checkpoint: Path, arguments: list[str]) -> Path:
+    """Runs the analyses that ``arguments`` ask for; returns the folder of the results.
+
+    Args:
+        checkpoint: of the pack's methods or of solo-learn's, with a backbone and a projector.
+        arguments: ``key=value``, see :class:`~simco_methods.analysis.settings.Settings`.
+
+    Raises:
+        ValueError, FileNotFoundError: settings, a checkpoint or data that do not fit, by name.
+    """
+    from simco_methods.analysis import ANALYSES
+    from simco_methods.analysis.encoder import load_checkpoint
+    from simco_methods.analysis.report import write_report
+    from simco_methods.analysis.samples import Samples
+    from simco_methods.analysis.settings import parse_settings
+
+    settings = parse_settings(arguments, list(ANALYSES))
+    loaded = load_checkpoint(checkpoint, settings.config, settings.trusted)
+    samples = Samples(loaded, settings)
+    wanted = [settings.analysis] if isinstance(settings.analysis, str) else settings.analysis
+    names = list(ANALYSES) if "all" in wanted else wanted
+    left_out: dict[str, str] = {}
+    for name in names:
+        missing = getattr(ANALYSES[name], "possible", lambda samples: None)(samples)
+        if missing and "all" not in wanted:
+            raise ValueError(missing)
+        if missing:
+            left_out[name] = missing
+    facts = _facts(samples)
+    print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
+    folder = settings.out_folder(checkpoint)
+    findings = []
+    for name in names:
+        if name in left_out:
+            print(f"{name}: not made: {left_out[name]}", flush=True)
+            continue
+        finding = ANALYSES[name].run(samples)
+        findings.append((finding, finding.write(folder)))
+        print(f"{name}: {folder / f'{name}.png'}", flush=True)
+    write_report(folder / "report.html", facts, findings, left_out)
+    print(f"all of it: {folder / 'report.html'}", flush=True)
+    return folder
+
+
+def _facts(samples: Samples) -> dict[str, Any]:
+    from simco_methods.runner.machine import hardware, versions
+
+    checkpoint, settings = samples.checkpoint, samples.settings
+    cfg = checkpoint.cfg
+    source = "momentum encoder" if checkpoint.has_momentum else "encoder"
+    return {
+        "checkpoint": checkpoint.path,
+        "method": f"{cfg.get('method')}, {cfg.backbone.name}, after {checkpoint.epoch} epochs "
+        f"({checkpoint.step} steps)",
+        "data": f"{cfg.data.dataset}, {settings.split}, {len(samples.images)} images",
+        "anchors": f"{settings.batches} batches of {samples.group}",
+        "dictionary": f"up to {samples.sizes[-1]} keys of "
+        + (f"the {source}" if settings.keys == "encoder" else "the checkpoint's queue"),
+        "seed": settings.seed,
+        "machine": hardware(samples.device, 1),
+        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+    }
+
+
+def _usage() -> str:
+    from simco_methods.analysis.settings import Settings
+
+    attributes = inspect.getdoc(Settings).split("Attributes:")[1]
+    examples = __doc__.split("\n", 2)[2]
+    return f"usage: simco-analyze CKPT [key=value ...]\n\n{examples}{attributes}"
+
+
+def main() -> None:
+    """Entry point."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(_usage(), file=sys.stdout if arguments else sys.stderr)
+        sys.exit(0 if arguments else 2)
+    check_host("simco-analyze")
+    try:
+        analyze(Path(arguments[0]), arguments[1:])
+    except (ValueError, OSError) as error:
+        sys.exit(f"simco-analyze: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
