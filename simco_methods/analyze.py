@@ -73,7 +73,7 @@ def _facts(samples: Samples) -> dict[str, Any]:
         "method": f"{cfg.get('method')}, {cfg.backbone.name}, after {checkpoint.epoch} epochs "
         f"({checkpoint.step} steps)",
         "data": f"{cfg.data.dataset}, {settings.split}, {len(samples.images)} images",
-        "anchors": f"{settings.batches} batches of {samples.group}",
+        "anchors": f"{samples.batches} batches of {samples.group}",
         "dictionary": f"up to {samples.sizes[-1]} keys of "
         + (f"the {source}" if settings.keys == "encoder" else "the checkpoint's queue"),
         "seed": settings.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,10 +75,15 @@ def read_checkpoint(path: Path, trusted: bool = False) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no checkpoint {path}")
     try:
         content = torch.load(path, map_location="cpu", weights_only=not trusted, mmap=True)
+    except pickle.UnpicklingError as error:
+        if "eights only" not in str(error):
+            raise ValueError(f"{path} cannot be read as a checkpoint") from error
+        raise ValueError(
+            f"{path} holds more than plain values, which could run any code; trusted=true reads it "
+            "if you trust it"
+        ) from error
     except Exception as error:
-        hint = "" if trusted else "; trusted=true reads a file that you trust to hold no harm"
-        reason = str(error).strip().splitlines()[0][:160]
-        raise ValueError(f"{path} cannot be read as a checkpoint ({reason}){hint}") from error
+        raise ValueError(f"{path} cannot be read as a checkpoint (is it whole?)") from error
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
         raise ValueError(f"{path} is no checkpoint of a training run (it has no state_dict)")
     return content

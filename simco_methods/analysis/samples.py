@@ -62,11 +62,13 @@ class Samples:
         if len(self.transforms) < 2:
             raise ValueError(f"augmentations give {len(self.transforms)} view; two are needed")
         training = OmegaConf.select(cfg, "optimizer.batch_size", default=256)
-        self.group: int = settings.anchors or training
-        self.count = self.group * settings.batches
+        half = len(self.images) // 2
+        self.group: int = settings.anchors or max(2, min(training, half))
+        self.batches: int = settings.batches or max(1, min(8, half // self.group))
+        self.count = self.group * self.batches
         if self.count > len(self.images):
             raise ValueError(
-                f"{settings.batches} batches of {self.group} anchors are {self.count} images, the "
+                f"{self.batches} batches of {self.group} anchors are {self.count} images, the "
                 f"data has {len(self.images)}: set batches or anchors lower"
             )
         order = torch.Generator().manual_seed(derived_seed(settings.seed))

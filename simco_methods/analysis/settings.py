@@ -28,7 +28,7 @@ class Settings:
         seed: of the views and of the choice of anchors.
         split: whose images: "train" or "val".
         anchors: anchors in a batch; by default the batch size of training.
-        batches: batches of anchors.
+        batches: batches of anchors; by default 8, or as many as take half of the images.
         temperatures: each finite and above 0.
         sizes: of the dictionary; by default powers of 4 from 64 and all keys at hand.
         keys: where the dictionary's keys are from: "encoder" (images that are no anchors, through
@@ -47,7 +47,7 @@ class Settings:
     seed: int = 0
     split: str = "train"
     anchors: int | None = None
-    batches: int = 8
+    batches: int | None = None
     temperatures: list[float] = field(default_factory=lambda: list(TEMPERATURES))
     sizes: list[int] | None = None
     keys: str = "encoder"
@@ -71,7 +71,7 @@ def _checks(names: Sequence[str]) -> dict[str, Check]:
         "seed": integer(0),
         "split": one_of("train", "val"),
         "anchors": optional(integer(2)),
-        "batches": integer(1),
+        "batches": optional(integer(1)),
         "temperatures": each(number(0, open_low=True)),
         "sizes": optional(each(integer(2))),
         "keys": one_of("encoder", "queue"),
