@@ -149,9 +149,17 @@ def _network(
                 f"behind a projector (it holds {', '.join(kinds)})"
             )
     name, kwargs = cfg.backbone.name, cfg.backbone.get("kwargs") or {}
-    backbone = build_backbone(BaseMethod._BACKBONES, name, kwargs, dataset, cfg.get("method"))
+    try:
+        backbone = build_backbone(BaseMethod._BACKBONES, name, kwargs, dataset, cfg.get("method"))
+    except TypeError as error:
+        raise ValueError(f"backbone.name={name} cannot be built so: {error}") from error
     _load(path, backbone, _part(state, f"{prefix}backbone."), f"backbone.name={name}")
-    projector = sequential_from(_part(state, f"{prefix}projector."), f"{path}: {prefix}projector")
+    what = f"{path}: {prefix}projector"
+    projector = sequential_from(_part(state, f"{prefix}projector."), what)
+    width = backbone.inplanes if name.startswith("resnet") else backbone.num_features
+    first = next(layer for layer in projector if isinstance(layer, nn.Linear))
+    if first.in_features != width:
+        raise ValueError(f"{what} takes {first.in_features} features, {name} gives {width}")
     return Network(backbone, projector).eval().requires_grad_(False)
 
 
@@ -203,11 +211,13 @@ def sequential_from(state: Mapping[str, Tensor], what: str) -> nn.Module:
             modules.append(nn.ReLU())
         elif "running_mean" in layer:
             modules.append(nn.BatchNorm1d(len(layer["running_mean"]), affine="weight" in layer))
-        elif layer["weight"].ndim == 2:
+        elif "weight" in layer and layer["weight"].ndim == 2:
             rows, columns = layer["weight"].shape
             modules.append(nn.Linear(columns, rows, bias="bias" in layer))
         else:
             raise ValueError(f"{what}: layer {number} is neither linear nor a batch norm")
+    if not any(isinstance(module, nn.Linear) for module in modules):
+        raise ValueError(f"{what} has no linear layer")
     projector = nn.Sequential(*modules)
     projector.load_state_dict({f"{n}.{k}": v for n, p in layers.items() for k, v in p.items()})
     return projector
