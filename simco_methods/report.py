@@ -104,8 +104,11 @@ def report(folders: Sequence[Path], out: Path) -> str:
         What table.md holds.
     """
     runs = [read_run(folder) for folder in folders]
+    labels = [summary["label"] for summary, _ in runs]
     curves: dict[str, list[dict[str, float]]] = {}
-    for summary, rows in runs:
+    for (summary, rows), folder in zip(runs, folders, strict=True):
+        if labels.count(summary["label"]) > 1:  # several runs of a method are told apart by folder
+            summary["label"] += f", {folder.resolve().name}"
         label = name = summary["label"]
         while name in curves:
             name = f"{label} ({len(curves) + 1})"

@@ -43,7 +43,7 @@ def test_table_and_figure(tmp_path):
     lines = text.splitlines()
     assert lines[0].startswith("| method")
     assert [cell.strip() for cell in lines[2].strip("|").split("|")] == [
-        "MoCo v2", "91.23 %", "95.00 %", "80.00 %", "12", "800",
+        "MoCo v2, a", "91.23 %", "95.00 %", "80.00 %", "12", "800",
     ]  # fmt: skip
     assert [cell.strip() for cell in lines[3].strip("|").split("|")][:3] == [
         "SimMoCo v2+", "-", "95.00 %",
