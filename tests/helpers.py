@@ -31,9 +31,15 @@ BASELINES = sorted(
     if path.parents[1].name != "contrast"
 )
 # Every method, and its symmetric variant where it has one.
-VARIANTS = [(name, False) for name in METHODS] + [
-    (name, True) for name in METHODS if name != "simco"
-]
+QUEUED = ("mocov2", "decoupled_moco")
+VARIANTS = [(name, False) for name in METHODS] + [(name, True) for name in ("simmoco", *QUEUED)]
+# Without labels there is no supervised training.
+UNLABELLED = [variant for variant in VARIANTS if variant[0] != "supervised_hardness"]
+# What a method trains beside backbone and online classifier: a projector, unless it is here.
+MODULES = {
+    **dict.fromkeys(("simsiam_hardness", "byol_hardness"), ["projector", "predictor"]),
+    "supervised_hardness": ["head"],
+}
 TINY_VIT = {"name": "vit_tiny", "kwargs": {"img_size": 16, "patch_size": 8}}
 TINY_RESNET = {"name": "micro_resnet", "kwargs": {"channels": [8, 8, 16, 16]}}
 
@@ -76,8 +82,12 @@ def model_config(method: str, symmetric: bool = False, **changes) -> DictConfig:
     }
     if symmetric:
         cfg["method_kwargs"]["symmetric"] = True
-    if method in ("mocov2", "decoupled_moco"):
+    if method in QUEUED:
         cfg["method_kwargs"]["queue_size"] = 20
+    if "predictor" in MODULES.get(method, ()):
+        cfg["method_kwargs"]["pred_hidden_dim"] = 16
+    if "head" in MODULES.get(method, ()):
+        cfg["method_kwargs"] = {}
     cfg = OmegaConf.create(cfg)
     for key, value in changes.items():
         OmegaConf.update(cfg, key.replace("__", "."), value, merge=False, force_add=True)

@@ -13,16 +13,26 @@ import pytest
 import torch
 
 from simco_methods.distributed import gather_rows, own_rows, world_size
-from tests.helpers import TINY_VIT, VARIANTS, batch, build
+from tests.helpers import TINY_VIT, UNLABELLED, VARIANTS, batch, build
 
 ROOT = Path(__file__).parents[1]
 COUNT = 8
 STEPS = 3
-CASES = [(*variant, labelled) for variant in VARIANTS for labelled in (True, False)]
+CASES = [(*variant, True) for variant in VARIANTS] + [(*variant, False) for variant in UNLABELLED]
+# Beside the defaults: keys that are drawn, and a weight that is a mean over all anchors.
+SETTINGS = {
+    "decoupled_moco": {"method_kwargs__scalar": {"order": "random", "size": 7, "tau": 0.5}},
+    "supervised_hardness": {"method_kwargs__equal_weight": True},
+}
 
 
 def make(name, symmetric, labelled):
-    return build(name, symmetric, backbone=TINY_VIT, data__no_labels=not labelled)
+    settings = SETTINGS.get(name, {})
+    model = build(name, symmetric, backbone=TINY_VIT, data__no_labels=not labelled, **settings)
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm1d):
+            module.eval()  # each process has its own batch statistics without SyncBatchNorm
+    return model
 
 
 def steps(model, rank, world, labelled):

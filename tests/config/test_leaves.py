@@ -11,6 +11,13 @@ from tests.helpers import BASELINES, CONFIGS, LEAVES, LINEAR, ROOT, compose_conf
 
 DATASETS = ("digits", "cifar10", "cifar100", "svhn", "stl10", "imagenet100", "custom")
 NAMES = ("simco", "simmoco", "simmoco_v2plus", "mocov2", "mocov2plus")
+# Experiments on the gradient's components, for the data sets of the paper's and for a quick look.
+EXPERIMENTS = (
+    "decoupled_moco",
+    "simsiam_hardness",
+    "byol_hardness",
+    "supervised_hardness",
+)
 THEIRS = ("simclr", "mocov2plus", "byol", "simsiam", "nnclr", "barlow_twins", "vicreg")
 
 
@@ -36,7 +43,9 @@ def build_all(leaves, folder):
 
 
 def test_there_is_one_of_each():
-    assert set(LEAVES) == {f"{dataset}/{name}" for dataset in DATASETS for name in NAMES}
+    assert set(LEAVES) == {f"{dataset}/{name}" for dataset in DATASETS for name in NAMES} | {
+        f"{dataset}/{name}" for dataset in ("digits", "cifar10", "cifar100") for name in EXPERIMENTS
+    }
     assert set(LINEAR) == {f"{name}/linear" for name in set(DATASETS) - {"digits", "svhn"}}
     assert set(BASELINES) == {
         f"{dataset}/baselines/{name}"
@@ -77,10 +86,23 @@ def test_composes_with_the_paper_s_settings(leaf, tmp_path):
     method, symmetric = leaf.split("/")[1], leaf.endswith("plus")
     assert cfg.method == method.replace("_v2plus", "").replace("plus", "")
     assert cfg.method_kwargs.get("symmetric", False) == symmetric
-    assert (cfg.method_kwargs.proj_hidden_dim, cfg.method_kwargs.proj_output_dim) == (128, 128)
-    assert cfg.method_kwargs.get("tau_alpha", cfg.method_kwargs.get("tau")) == 0.1
-    assert cfg.method_kwargs.get("tau_beta", 1.0) == 1.0
-    if cfg.method != "simco":
+    kwargs = cfg.method_kwargs
+    if method in NAMES:
+        assert kwargs.get("tau_alpha", kwargs.get("tau")) == 0.1
+        assert kwargs.get("tau_beta", 1.0) == 1.0
+    if method == "decoupled_moco":  # as it stands it is MoCo v2
+        whole = {"negatives": "queue", "size": None, "order": "recent", "tau": 0.1}
+        assert kwargs.vector == kwargs.scalar == whole
+    if method == "supervised_hardness":
+        assert (kwargs.tau_alpha, kwargs.tau_beta, kwargs.equal_weight) == (1.0, 1.0, False)
+    else:
+        assert (kwargs.proj_hidden_dim, kwargs.proj_output_dim) == (128, 128)
+    if method in ("simsiam_hardness", "byol_hardness"):
+        baseline = f"{leaf.split('/')[0]}/baselines/{method.split('_')[0]}"
+        theirs = compose_config(baseline)
+        assert {**theirs.method_kwargs, "weighted": True, "tau_beta": 0.1} == kwargs
+        assert cfg.get("momentum") == theirs.get("momentum")
+    elif "moco" in method:
         assert (cfg.momentum.base_tau, cfg.momentum.final_tau) == (0.99, 0.99)
     if not leaf.startswith("digits"):
         assert cfg.method_kwargs.get("queue_size", 65536) == 65536

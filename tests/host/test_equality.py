@@ -55,7 +55,7 @@ def train(case, out):
 @torch.no_grad()
 def features(model, size):
     out = model.eval()(batch(4, seed=99, size=size)[1][0])
-    return {name: out[name] for name in ("feats", "z")}
+    return {name: value for name, value in out.items() if name != "logits"}
 
 
 def load(case, own, other):

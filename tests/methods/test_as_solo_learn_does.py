@@ -8,7 +8,7 @@ from torchvision.transforms import ToTensor
 
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.methods import METHODS
-from tests.helpers import VARIANTS, batch, model_config, quiet_trainer
+from tests.helpers import MODULES, VARIANTS, batch, model_config, quiet_trainer
 
 SIZES = {"imagenet100": (224, 100), "cifar10": (32, 10)}
 LARS = {
@@ -54,7 +54,8 @@ def test_keys_and_shapes(name, symmetric):
     assert {key: tuple(value.shape) for key, value in out.items()} == {
         "logits": (2, 10),
         "feats": (2, model.features_dim),
-        "z": (2, 8),
+        **({"z": (2, 8)} if hasattr(model, "projector") else {}),
+        **({"p": (2, 8)} if hasattr(model, "predictor") else {}),
     }
     assert model.multicrop_forward(images)["feats"].shape == (2, 512) == out["feats"].shape
     if isinstance(model, LeanMomentumMethod):
@@ -71,7 +72,8 @@ def test_keys_and_shapes(name, symmetric):
 def test_learnable_params_are_all_that_needs_a_gradient_once(name, symmetric):
     model = METHODS[name](config(name, symmetric, "cifar10"))
     groups = model.learnable_params
-    assert [group["name"] for group in groups] == ["backbone", "classifier", "projector"]
+    modules = MODULES.get(name, ["projector"])
+    assert [group["name"] for group in groups] == ["backbone", "classifier", *modules]
     learnt = [id(p) for group in groups for p in group["params"]]
     assert len(learnt) == len(set(learnt))
     assert set(learnt) == {id(p) for p in model.parameters() if p.requires_grad}
@@ -93,7 +95,8 @@ def test_trains_at_both_sizes(name, symmetric, dataset):
     moved = {k for k, p in model.named_parameters() if p.requires_grad} - {
         key for key, value in model.named_parameters() if torch.equal(value, before[key])
     }
-    assert {key.split(".")[0] for key in moved} == {"backbone", "classifier", "projector"}
+    modules = MODULES.get(name, ["projector"])
+    assert {key.split(".")[0] for key in moved} == {"backbone", "classifier", *modules}
     assert {"val_loss", "val_acc1", "val_acc5"} <= set(trainer.callback_metrics)
     assert torch.isfinite(
         torch.stack([v.reshape(()) for v in trainer.callback_metrics.values()])

@@ -5,9 +5,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from simco_methods.host import LeanMomentumMethod
+from simco_methods.methods import METHODS
 from tests.helpers import VARIANTS, Losses, batch, build, quiet_trainer
 
 EPOCHS, BATCHES = 3, 6
+# Keys that are drawn from the queue are drawn alike after a resume.
+DRAWN = {f"method_kwargs__{name}": {"order": "random", "size": 7} for name in ("vector", "scalar")}
+CASES = [(*variant, {}) for variant in VARIANTS] + [("decoupled_moco", True, DRAWN)]
 
 
 class Saves(pl.Callback):
@@ -34,8 +39,12 @@ class Coefficients(pl.Callback):
         self.places.add(momentum and tuple(p.data_ptr() for p in momentum.parameters()))
 
 
-def train(name, symmetric, accumulate, folder, checkpoint=None):
-    changes = {} if name == "simco" else {"momentum__final_tau": 1.0}
+def has_tau(name):
+    return issubclass(METHODS[name], LeanMomentumMethod)
+
+
+def train(name, symmetric, settings, accumulate, folder, checkpoint=None):
+    changes = {**settings, **({"momentum__final_tau": 1.0} if has_tau(name) else {})}
     # A resumed model begins with other weights: all has to come from the checkpoint.
     model = build(
         name,
@@ -59,23 +68,22 @@ def train(name, symmetric, accumulate, folder, checkpoint=None):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("name, symmetric", VARIANTS)
-def test_continues_as_if_it_had_not_stopped(name, symmetric, accumulate, tmp_path):
+@pytest.mark.parametrize("name, symmetric, settings", CASES)
+def test_continues_as_if_it_had_not_stopped(name, symmetric, settings, accumulate, tmp_path):
+    case = name, symmetric, settings, accumulate
     for folder in ("straight", "resumed"):
         (tmp_path / folder).mkdir()
-    state, losses, coefficients, steps = train(name, symmetric, accumulate, tmp_path / "straight")
+    state, losses, coefficients, steps = train(*case, tmp_path / "straight")
     assert steps == EPOCHS * BATCHES // accumulate and len(losses) == EPOCHS * BATCHES
-    resumed = train(
-        name, symmetric, accumulate, tmp_path / "resumed", tmp_path / "straight" / "0.ckpt"
-    )
+    resumed = train(*case, tmp_path / "resumed", tmp_path / "straight" / "0.ckpt")
     assert resumed[1] == losses[BATCHES:]
     assert resumed[2] == coefficients[BATCHES:]
     assert resumed[3] == steps
     assert resumed[0].keys() == state.keys()
     assert not [key for key in state if not torch.equal(state[key], resumed[0][key])]
-    if name != "simco":
+    if has_tau(name):
         taus = [tau for tau, *_ in coefficients]
         assert taus == sorted(taus) and len(set(taus)) == steps
-    if name == "mocov2":
+    if "queues.0.pointer" in state:
         pointer = int(state["queues.0.pointer"])
         assert pointer == EPOCHS * BATCHES * 8 % 20
