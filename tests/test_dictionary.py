@@ -3,7 +3,7 @@ import io
 import pytest
 import torch
 
-from simco_methods.dictionary import KeyQueue
+from simco_methods.dictionary import ORDERS, KeyQueue
 from simco_methods.losses import info_nce_loss
 
 
@@ -86,3 +86,75 @@ def test_bad_input_is_named():
             KeyQueue(size, dim)
     with pytest.raises(ValueError, match=r"\(N, 4\), got \(3, 5\)"):
         KeyQueue(10, 4).enqueue(torch.zeros(3, 5))
+
+
+# ---- which keys ----------------------------------------------------------------------------------
+
+
+def numbers(queue, *arguments):
+    return queue.select(*arguments)[:, 0].tolist()
+
+
+@pytest.mark.parametrize("batches", [[10], [4, 4, 4], [30, 7]], ids=["full", "wrapped", "twice"])
+def test_recent_and_earliest_of_a_full_queue(batches):
+    queue, total = KeyQueue(10, 4), 0
+    for count in batches:
+        queue.enqueue(numbered(total, count))
+        total += count
+    last = list(range(total - 10, total))
+    for size in (1, 4, 9):
+        assert numbers(queue, size, "recent") == last[::-1][:size]
+        assert numbers(queue, size, "earliest") == last[:size]
+        assert set(numbers(queue, size, "random")) <= set(last)
+    for order in ORDERS:
+        assert queue.select(10, order) is queue.keys
+
+
+def test_while_it_fills_only_what_has_come_in_is_chosen():
+    queue = KeyQueue(10, 4)
+    for step in range(2):
+        queue.enqueue(numbered(3 * step, 3))
+    assert numbers(queue, 4, "recent") == [5, 4, 3, 2]
+    assert numbers(queue, 4, "earliest") == [0, 1, 2, 3]
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        assert queue.filled[queue.slots(6, "random", generator)].all()
+    # Of more keys than there are, random vectors make up the rest.
+    for order in ORDERS:
+        slots = queue.slots(8, order)
+        assert len(slots.unique()) == 8 and queue.filled[slots].sum() == 6
+
+
+def test_ages_of_what_is_chosen():
+    queue = KeyQueue(12, 4)
+    for step in range(5):
+        queue.enqueue(numbered(4 * step, 4))
+    ages = queue.ages()
+    assert ages[queue.slots(4, "recent")].tolist() == [0] * 4
+    assert ages[queue.slots(4, "earliest")].tolist() == [2] * 4
+
+
+def test_a_random_choice_is_even_without_replacement_and_repeats_with_its_seed():
+    queue = KeyQueue(10, 4)
+    queue.enqueue(numbered(0, 10))
+    counts, draws = torch.zeros(10), 3000
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(draws):
+        slots = queue.slots(3, "random", generator)
+        assert len(slots.unique()) == 3
+        counts[slots] += 1
+    expected = draws * 0.3
+    assert (counts - expected).abs().max() < 4 * (expected * 0.7) ** 0.5
+    one, other = (
+        queue.slots(3, "random", torch.Generator().manual_seed(7)).tolist() for _ in range(2)
+    )
+    assert one == other
+
+
+def test_impossible_choices_are_named():
+    queue = KeyQueue(10, 4)
+    for size in (0, 11):
+        with pytest.raises(ValueError, match=f"{size} keys cannot be chosen from a queue of 10"):
+            queue.select(size)
+    with pytest.raises(ValueError, match="one of recent, earliest, random, got 'old'"):
+        queue.select(3, "old")

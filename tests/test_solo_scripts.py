@@ -200,6 +200,15 @@ class TestEveryScript:
         assert len(list(cwd.glob("im100_*_umap.pdf"))) == 2
 
 
+@pytest.mark.parametrize(
+    "method", ["decoupled_moco", "simsiam_hardness", "byol_hardness", "supervised_hardness"]
+)
+def test_the_experiments_train(method, script, cifar, tmp_path):
+    arguments = [*data(cifar), *QUICK, "backbone.name=micro_resnet", "max_epochs=1"]
+    script("main_pretrain.py", "--config-name", f"cifar10/{method}", *arguments, cwd=tmp_path)
+    assert only((tmp_path / "trained_models" / method).rglob("*.ckpt"))
+
+
 @pytest.mark.parametrize("method", ["simco", "simmoco", "mocov2"])
 def test_a_custom_folder_by_the_path_of_the_config(method, script, images, tmp_path):
     script(

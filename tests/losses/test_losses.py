@@ -139,6 +139,38 @@ def test_gathered_shards_are_the_whole_batch():
     torch.testing.assert_close(gradients(sharded, query, key), whole)
 
 
+@pytest.mark.parametrize("vector, scalar", [(True, True), (True, False), (False, True)])
+def test_a_component_in_the_batch_beside_one_with_a_bank(vector, scalar):
+    """Eq. 7 with None for a component's dictionary: the textbook's form, anchor by anchor."""
+    query, key, bank = unit(12, 8), unit(12, 8, seed=1), unit(30, 8, seed=2)
+    banks = [None if vector else bank, None if scalar else bank]
+
+    def textbook(q):
+        rows = []
+        for i in range(len(q)):
+            others = torch.cat([key[:i], key[i + 1 :]])
+            sides = [others if side is None else side for side in banks]
+            rows.append(oracle.dual(q[i : i + 1], key[i : i + 1], *sides, 0.1, 0.7))
+        return torch.cat(rows).mean()
+
+    expected, expected_grad = gradients(textbook, query)
+    value, grad = gradients(lambda q: decoupled_info_nce_loss(q, key, *banks, 0.1, 0.7), query)
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(grad, expected_grad, rtol=1e-8, atol=1e-12)
+    # Two shards with the gathered keys are the whole batch.
+    shards = [
+        gradients(
+            lambda q, rows=rows: decoupled_info_nce_loss(
+                q, key[rows], *banks, 0.1, 0.7, all_keys=key, positive_index=rows
+            ),
+            query[rows],
+        )
+        for rows in torch.arange(12).split(6)
+    ]
+    torch.testing.assert_close((shards[0][0] + shards[1][0]) / 2, value)
+    torch.testing.assert_close(torch.cat([shard[1] for shard in shards]) / 2, grad)
+
+
 def test_gradcheck():
     query, key, bank = (
         unit(*shape, seed=s).requires_grad_() for s, shape in enumerate([(6, 5), (6, 5), (9, 5)])
