@@ -45,6 +45,10 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
+def _clock() -> float:
+    return time.perf_counter() if torch.cuda.is_available() else time.process_time()
+
+
 # ---- sweep ---------------------------------------------------------------------------------------
 
 
@@ -116,9 +120,9 @@ class _Turns(pl.Callback):
     """Blocks of ``steps`` batches, in turns without and with a callback.
 
     Attributes:
-        seconds: of each block, without (False) and with (True).
-        inside: seconds that were spent in the callback itself, of each block with it. The blocks
-            differ by more than it costs where other processes are about.
+        seconds: of each block, without (False) and with (True); on a CPU of processor time, which
+            other processes hardly change.
+        inside: seconds that were spent in the callback itself, of each block with it.
     """
 
     def __init__(self, inner: DuringTraining, steps: int):
@@ -132,20 +136,20 @@ class _Turns(pl.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
         if batch_idx % self.steps == 0:
             _wait()
-            self._start, self._inside = time.perf_counter(), 0.0
+            self._start, self._inside = _clock(), 0.0
         if self._on(batch_idx):
             self.inner.on_train_batch_start(trainer, pl_module, batch, batch_idx)
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
         if self._on(batch_idx):
             _wait()
-            start = time.perf_counter()
+            start = _clock()
             self.inner.on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
             _wait()
-            self._inside += time.perf_counter() - start
+            self._inside += _clock() - start
         if batch_idx % self.steps == self.steps - 1:
             _wait()
-            self.seconds[self._on(batch_idx)].append(time.perf_counter() - self._start)
+            self.seconds[self._on(batch_idx)].append(_clock() - self._start)
             if self._on(batch_idx):
                 self.inside.append(self._inside)
 
@@ -197,9 +201,10 @@ def callback(method: str, backbone: str, batch: int, steps: int, rounds: int) ->
     off, on = (median(turns.seconds[side][1:]) / steps for side in (False, True))
     print(f"{method}, {backbone}, batch {batch}, measured every {steps} steps, {rounds} rounds")
     print(f"{hardware(_device(), 1)}, torch {versions()['torch']}, {turns.inner.capacity} keys")
-    print(f"a step without {1000 * off:.2f} ms, with {1000 * on:.2f} ms: ratio {on / off:.4f}")
+    unit = "ms" if torch.cuda.is_available() else "CPU ms"
+    print(f"a step without {1000 * off:.2f} {unit}, with {1000 * on:.2f}: ratio {on / off:.4f}")
     inside = median(turns.inside[1:]) / steps
-    print(f"of it in the callback {1000 * inside:.2f} ms a step: {100 * inside / off:.2f} %")
+    print(f"in the callback itself {1000 * inside:.2f} {unit} a step: {100 * inside / off:.2f} %")
     return on / off
 
 

@@ -107,6 +107,8 @@ def load_checkpoint(path: Path, overrides: DictConfig, trusted: bool = False) ->
     content = read_checkpoint(path, trusted)
     trained = _configuration(path, content)
     cfg = OmegaConf.merge(trained, overrides)
+    if cfg.get("data") and cfg.data.get("dataset") != OmegaConf.select(trained, "data.dataset"):
+        cfg.data = overrides.data  # paths, shares and counts were of the other data set
     for key in ("backbone.name", "data.dataset", "augmentations"):
         if OmegaConf.select(cfg, key) is None:
             raise ValueError(f"{path} does not say what it was trained with: set {key}=...")

@@ -77,7 +77,7 @@ def test_the_stem_is_of_the_data_that_was_trained_on(dataset, tmp_path):
     assert model.backbone.conv1.kernel_size == ((3, 3) if dataset == "cifar10" else (7, 7))
     other = {"cifar10": "digits", "digits": "cifar10"}[dataset]
     loaded = load_checkpoint(tmp_path / "a.ckpt", OmegaConf.create({"data": {"dataset": other}}))
-    assert loaded.cfg.data.dataset == other
+    assert dict(loaded.cfg.data) == {"dataset": other}  # nothing of the other's paths and counts
     check(model, loaded)
 
 
