@@ -24,6 +24,15 @@ _AGES = 16
 _GRADIENTS = (64, 1024)  # anchors and keys of the gradient check
 
 
+def check_projector(model: pl.LightningModule) -> None:
+    """Raises ``ValueError`` for a method that has no embeddings to analyse."""
+    if not isinstance(getattr(model, "projector", None), nn.Module):
+        raise ValueError(
+            "analysis.enabled=true: the analyses are of embeddings behind a projector, which "
+            f"{model.cfg.method} has not"
+        )
+
+
 class DuringTraining(pl.Callback):
     """Measures every n-th batch what ``simco-analyze`` measures on a checkpoint.
 
@@ -77,11 +86,7 @@ class DuringTraining(pl.Callback):
     # ---- listening -------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not isinstance(getattr(pl_module, "projector", None), nn.Module):
-            raise ValueError(
-                "analysis.enabled=true: the analyses are of embeddings behind a projector, which "
-                f"{pl_module.cfg.method} has not"
-            )
+        check_projector(pl_module)
         if not trainer.is_global_zero:
             return
         for name in ("projector", "momentum_projector"):

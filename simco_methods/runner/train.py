@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
 from omegaconf import DictConfig
 
+from simco_methods.analysis.during import check_projector
 from simco_methods.config import complete, parse, refusals_named
 from simco_methods.data import PretrainData
 from simco_methods.data.transforms import view_transform
@@ -181,6 +182,8 @@ def prepare(cfg: DictConfig) -> Run | Path:
     seed_everything(cfg.seed, workers=True)
     with refusals_named(cfg.method):
         model = find_method(cfg.method)(parsed)
+    if cfg.analysis.enabled:
+        check_projector(model)
     if not cfg.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
     if trainer.is_global_zero:

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from simco_methods.analysis.during import DuringTraining
 from simco_methods.analysis.history import _KINDS
 from simco_methods.losses import anchor_hardness
-from simco_methods.runner.train import pretrain
+from simco_methods.runner.train import prepare, pretrain
 from tests.helpers import VARIANTS, Losses, batch, build, quiet_trainer
 from tests.runner.test_pretrain import quick, weights
 
@@ -136,6 +136,10 @@ def test_bad_settings_are_named(changes, message):
         DuringTraining(settings(**changes))
 
 
-def test_a_method_without_a_projector_is_named():
+def test_a_method_without_a_projector_is_named(tmp_path):
+    cfg = quick("digits/supervised_hardness", tmp_path / "run", analysis={"enabled": True})
+    with pytest.raises(ValueError, match="which supervised_hardness has not"):
+        prepare(cfg)
+    assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="which supervised_hardness has not"):
         train("supervised_hardness", False, [DuringTraining(settings())])
