@@ -225,16 +225,25 @@ def _queued(samples: Samples) -> Iterator[Stored]:
     # The queue of the first side holds the keys of view 2, symmetric or not.
     picks = torch.linspace(0, len(complete) - 1, min(_AGES, len(complete))).round().long().unique()
     network = _with_batch_statistics(checkpoint.momentum).to(samples.device)
-    for number in complete[picks].tolist():
+    shares: list[int] = sorted({rows, min(rows, cfg.optimizer.batch_size)})
+    for number in reversed(complete[picks].tolist()):
         epoch, place = divmod(number, per_epoch)
         sampler = EpochSampler(len(samples.images), rows, cfg.seed, first_epoch=epoch)
         items = list(sampler)[place * rows : (place + 1) * rows]
         (images,) = samples.views(items, KEY, cfg.seed, batch_size=rows)
-        with torch.no_grad():
-            today = network(images.to(samples.device))[1]
         slots = oldest_first[written[oldest_first] == number]
         stored = queue["keys"][slots].float().to(samples.device)
-        yield Stored(enqueues - 1 - number, stored, today)
+        made = {share: _made_anew(network, images.to(samples.device), share) for share in shares}
+        if len(shares) > 1:
+            # Of several processes: whether batch norm was synchronised, the newest keys tell.
+            shares = [max(shares, key=lambda s, m=made, k=stored: float((m[s] * k).sum()))]
+        yield Stored(enqueues - 1 - number, stored, made[shares[0]])
+
+
+@torch.no_grad()
+def _made_anew(network: Network, images: Tensor, share: int) -> Tensor:
+    """Keys of a batch whose statistics were taken over ``share`` rows at a time."""
+    return torch.cat([network(part)[1] for part in images.split(share)])
 
 
 def _with_batch_statistics(network: Network) -> Network:

@@ -9,7 +9,7 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-from simco_methods.analysis import ANALYSES, gradient, hardness
+from simco_methods.analysis import ANALYSES, consistency, gradient, hardness
 from simco_methods.analysis.consistency import Stored, by_age, by_order
 from simco_methods.analysis.encoder import load_checkpoint
 from simco_methods.analysis.samples import Samples
@@ -157,6 +157,26 @@ def test_stored_keys_are_made_again_exactly(leaf, runs):
         assert row["different"] < 0.9999
     for row in finding.summary["orders"]:
         assert row["agreement"] == pytest.approx(1, abs=1e-4)
+
+
+def test_the_batch_statistics_are_those_of_training(runs, monkeypatch):
+    """Of two processes of 8 images, with and without synchronised batch norm."""
+    still = {"momentum__base_tau": 1.0, "momentum__final_tau": 1.0, "method_kwargs__queue_size": 80}
+    found = samples(runs("digits/mocov2", **still) / "last.ckpt")
+    found.checkpoint.cfg.optimizer.batch_size = 8
+    rows = ANALYSES["consistency"].run(found).rows
+    assert min(row["cosine"] for row in rows) == pytest.approx(1, abs=1e-5)
+    whole = consistency._made_anew
+    monkeypatch.setattr(consistency, "_made_anew", lambda net, images, _: whole(net, images, 8))
+    apart = list(consistency._queued(found))
+    monkeypatch.undo()
+    queue = found.checkpoint.queues[0]
+    for group in apart:
+        slots = (queue["step"] - 1 - group.age == queue["written"]).nonzero().squeeze(1)
+        queue["keys"][slots] = group.today
+    rows = ANALYSES["consistency"].run(found).rows
+    assert min(row["cosine"] for row in rows) == pytest.approx(1, abs=1e-5)
+    assert consistency.by_age(apart)[0]["cosine"] < 0.9999
 
 
 def test_keys_drift_with_age(runs):
