@@ -116,6 +116,8 @@ def test_an_interrupted_command_says_so_and_can_be_continued(kind, tmp_path):
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        # A suite that was started in the background ignores SIGINT, and would pass that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     for line in process.stdout:
         if line.startswith("epoch 2/"):
