@@ -139,6 +139,8 @@ class DuringTraining(pl.Callback):
         newest = self._queue.slots(self.capacity, "recent")
         filled = min(self.capacity, int(self._queue.filled.sum()))
         dictionary = self._queue.keys[newest[:filled]]
+        if query.device.type == "mps":  # it has no float64
+            query, key, dictionary = query.cpu(), key.cpu(), dictionary.cpu()
         sizes = [size for size in self.sizes if size <= filled]
         found: dict[str, Rows] = {"geometry": [geometry.measure(query, key)]}
         if sizes:
@@ -183,14 +185,14 @@ class DuringTraining(pl.Callback):
         images = self._probe.to(weight.device, weight.dtype)
         for network in networks:
             network.eval()
-        today = l2_normalize(networks[1](networks[0](images)))
+        today = l2_normalize(networks[1](networks[0](images))).cpu()
         for part, training in modes:
             part.training = training
         groups = [
-            consistency.Stored(self.batches - made, keys.to(today), today)
+            consistency.Stored(self.batches - made, keys, today)
             for made, keys in _spaced(self._stored, _AGES)
         ]
-        self._stored.append((self.batches, today.cpu()))
+        self._stored.append((self.batches, today))
         if len(self._stored) > 4 * _AGES:
             self._stored = self._stored[::2]  # a long run keeps the first, and the newer ones
         return groups

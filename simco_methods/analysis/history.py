@@ -39,7 +39,10 @@ def write_history(
             written.append((finding, finding.write(folder)))
     if figures:
         steps = sorted({row["step"] for row in rows["geometry"]})
-        facts = {"checkpoint": f"{name}, while it trained", "measured at steps": steps}
+        facts = {
+            "checkpoint": f"{name}, while it trained",
+            "measured": f"{len(steps)} times, at steps {steps[0]} to {steps[-1]}",
+        }
         write_report(folder / "report.html", facts, written, {})
 
 

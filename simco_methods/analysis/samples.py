@@ -212,4 +212,6 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).strip().splitlines()[0][:120]
         raise ValueError(f"device={name}: not on this machine ({reason})") from error
+    if device.type == "mps":
+        raise ValueError("device=mps: it has no float64, which the analyses need; use cpu")
     return device
