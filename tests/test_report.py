@@ -4,6 +4,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from simco_methods.methods import METHODS
 from simco_methods.report import read_run, report
 from simco_methods.runner.plots import draw_curves
 
@@ -53,6 +54,12 @@ def test_table_and_figure(tmp_path):
     assert Image.open(tmp_path / "out" / "comparison.png").size[0] > 800
 
 
+def test_every_method_has_a_name_for_people(tmp_path):
+    for name in METHODS:
+        summary, _ = read_run(write_run(tmp_path / name, name))
+        assert summary["label"] != name
+
+
 def test_an_unfinished_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no finished run"):
         read_run(tmp_path)
@@ -63,10 +70,11 @@ def test_an_unfinished_run_is_named(tmp_path):
     [
         ({"A": "train_nce_loss", "B": "train_neg_cos_sim"}, {"contrastive loss (nats)": 1}),
         ({"A": "train_neg_cos_sim"}, {"loss, each method's own": 1}),
+        ({"A": "train_supervised_loss"}, {"cross entropy (nats)": 1}),
         ({f"run {i}": "train_nce_loss" for i in range(12)}, {"contrastive loss (nats)": 12}),
         ({"A": "no_such_loss"}, {}),
     ],
-    ids=["contrastive beside another", "another", "many", "unknown"],
+    ids=["contrastive beside another", "another", "supervised", "many", "unknown"],
 )
 def test_what_is_drawn(runs, losses, tmp_path, monkeypatch):
     drawn = []

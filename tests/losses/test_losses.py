@@ -337,6 +337,12 @@ def test_components_agree_with_the_textbook(tau):
     torch.testing.assert_close(penalty_entropy(share, normalized=False), -(share @ share.log()))
     in_batch = oracle.in_batch(oracle.weight, query, key, tau)
     torch.testing.assert_close(anchor_hardness(query, key, tau=tau), in_batch)
+    # Shards with the gathered keys are the whole batch.
+    shards = [
+        anchor_hardness(query[rows], key[rows], tau=tau, all_keys=key, positive_index=rows)
+        for rows in torch.arange(10).split([3, 7])
+    ]
+    torch.testing.assert_close(torch.cat(shards), in_batch)
 
 
 # ---- bad input -----------------------------------------------------------------------------------
@@ -374,6 +380,8 @@ def test_bad_shapes_are_named():
         info_nce_loss(rows[:0], rows[:0], rows)
     with pytest.raises(ValueError, match="go together"):
         dual_temperature_loss(rows, rows, all_keys=rows)
+    with pytest.raises(ValueError, match="go together"):
+        anchor_hardness(rows, rows, all_keys=rows)
     with pytest.raises(ValueError, match="at least 2 entries"):
         penalty_entropy(torch.ones(1))
 

@@ -56,6 +56,25 @@ def test_the_weight_is_that_of_the_second_temperature():
     torch.testing.assert_close(*shares)
 
 
+@pytest.mark.parametrize("tau_alpha, tau_beta", [(1.0, 4.0), (0.5, 0.2), (3.0, 100.0)])
+@pytest.mark.parametrize("equal", [False, True])
+def test_agrees_with_the_textbook(tau_alpha, tau_beta, equal):
+    """The ratio of the weights, divided out, times the cross entropy."""
+    logits, targets = data()
+
+    def hardness(x, tau):
+        return 1 - torch.softmax(x / tau, dim=1).gather(1, targets[:, None]).squeeze(1)
+
+    def textbook(x):
+        weight = hardness(x, tau_beta).mean() if equal else hardness(x, tau_beta)
+        terms = F.cross_entropy(x / tau_alpha, targets, reduction="none")
+        return ((weight / hardness(x, tau_alpha)).detach() * terms).mean()
+
+    options = {"tau_alpha": tau_alpha, "tau_beta": tau_beta, "equal_weight": equal}
+    ours = gradient(lambda x: weighted_cross_entropy_loss(x, targets, **options), logits)
+    torch.testing.assert_close(ours, gradient(textbook, logits), rtol=1e-8, atol=1e-11)
+
+
 def test_equal_weights_pull_alike_and_as_much_in_all():
     logits, targets = data()
     natural, equal = pulls(logits, targets), pulls(logits, targets, equal_weight=True)

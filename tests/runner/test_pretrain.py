@@ -97,6 +97,22 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
     assert pretrain(again) == folder
 
 
+@pytest.mark.parametrize(
+    "name, loss",
+    [
+        ("simsiam_hardness", "train_neg_cos_sim"),
+        ("byol_hardness", "train_neg_cos_sim"),
+        ("supervised_hardness", "train_supervised_loss"),
+    ],
+)
+def test_methods_without_negatives_name_none(name, loss, tmp_path, capsys):
+    folder = pretrain(quick(f"digits/{name}", tmp_path / "run", max_epochs=1))
+    said = capsys.readouterr().out
+    assert "learning rate" in said and "negatives per anchor" not in said
+    last = json.loads((folder / "summary.json").read_text())["last_epoch"]
+    assert f"loss {last[loss]:.4f}, online accuracy {last['val_acc1']:.2f} %" in said
+
+
 @pytest.mark.parametrize("leaf", THEIRS)
 def test_methods_of_solo_learn_s_own(leaf, tmp_path, capsys):
     # So few images to validate on that they lack a class.
