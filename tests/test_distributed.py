@@ -19,9 +19,12 @@ ROOT = Path(__file__).parents[1]
 COUNT = 8
 STEPS = 3
 CASES = [(*variant, True) for variant in VARIANTS] + [(*variant, False) for variant in UNLABELLED]
-# Beside the defaults: keys that are drawn, and a weight that is a mean over all anchors.
+# Negatives of all processes, keys that are drawn, a weight that is a mean over all anchors.
 SETTINGS = {
-    "decoupled_moco": {"method_kwargs__scalar": {"order": "random", "size": 7, "tau": 0.5}},
+    "decoupled_moco": {
+        "method_kwargs__vector": {"negatives": "batch"},
+        "method_kwargs__scalar": {"order": "random", "size": 7, "tau": 0.5},
+    },
     "supervised_hardness": {"method_kwargs__equal_weight": True},
 }
 

@@ -105,7 +105,7 @@ def test_each_component_sees_its_own_keys(name):
     assert len(steps) == 4
 
 
-def test_random_keys_are_drawn_anew_each_step_and_for_each_component():
+def test_random_keys_are_drawn_anew_each_step_and_for_each_component(monkeypatch):
     model = build(
         "decoupled_moco",
         method_kwargs__vector={"size": 6, "order": "random"},
@@ -113,12 +113,14 @@ def test_random_keys_are_drawn_anew_each_step_and_for_each_component():
     )
     model.queues[0].enqueue(torch.randn(20, 8))
     drawn = []
-    for step in (0, 1, 0):
+    for epoch, step in ((0, 0), (0, 1), (1, 0), (0, 0)):
+        monkeypatch.setattr(type(model), "current_epoch", epoch)
         model._batch_idx = step
         drawn.append(model._negatives(0))
     assert [len(bank) for bank in drawn[0]] == [6, 7]
-    for first, second, again in zip(*drawn, strict=True):
-        assert torch.equal(first, again) and not torch.equal(first, second)
+    for first, next_step, next_epoch, again in zip(*drawn, strict=True):
+        assert torch.equal(first, again)
+        assert not torch.equal(first, next_step) and not torch.equal(first, next_epoch)
     assert not torch.equal(drawn[0][0], drawn[0][1][:6])
 
 

@@ -75,6 +75,14 @@ def test_exactly_the_forwards_of_the_design(name, symmetric):
     assert tuple(counts.values()) == FORWARDS[name, symmetric]
 
 
+def test_the_rate_of_simsiam_s_predictor_stays():
+    model = build("simsiam_hardness", max_epochs=1)
+    run = fit(model, [batch(seed=s) for s in range(4)])
+    rates = {group["name"]: group["lr"] for group in run.optimizers[0].param_groups}
+    assert rates["predictor"] == model.lr
+    assert rates["backbone"] == rates["projector"] < model.lr / 4
+
+
 def test_simco_has_no_momentum_network():
     assert not [key for key in build("simco").state_dict() if "momentum" in key or "queue" in key]
 
