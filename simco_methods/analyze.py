@@ -54,7 +54,14 @@ def analyze(checkpoint: Path, arguments: list[str]) -> Path:
         if name in left_out:
             print(f"{name}: not made: {left_out[name]}", flush=True)
             continue
-        finding = ANALYSES[name].run(samples)
+        try:
+            finding = ANALYSES[name].run(samples)
+        except ValueError as error:
+            if "all" not in wanted or not findings:
+                raise
+            left_out[name] = str(error)  # the others are not lost for it
+            print(f"{name}: not made: {error}", flush=True)
+            continue
         findings.append((finding, finding.write(folder)))
         print(f"{name}: {folder / f'{name}.png'}", flush=True)
     write_report(folder / "report.html", facts, findings, left_out)

@@ -72,8 +72,12 @@ def by_age(groups: Sequence[Stored]) -> list[dict[str, Any]]:
     return rows
 
 
-def by_order(groups: Sequence[Stored], size: int = _DICTIONARY) -> list[dict[str, Any]]:
+def by_order(
+    groups: Sequence[Stored], size: int = _DICTIONARY, same_views: bool = False
+) -> list[dict[str, Any]]:
     """A row for a dictionary of ``size`` keys of each order.
+
+    With ``same_views`` row i is of one view in every group: a dictionary then takes each view once.
 
     ``age`` and ``age_std`` of its keys, ``cosine`` to today's, and ``agreement``: the correlation,
     over pairs of its keys, of their cosine as stored with their cosine as today's.
@@ -82,12 +86,19 @@ def by_order(groups: Sequence[Stored], size: int = _DICTIONARY) -> list[dict[str
     ages = torch.cat([torch.full((len(g.stored),), float(g.age)) for g in groups])
     stored = torch.cat([g.stored for g in groups])
     today = torch.cat([g.today for g in groups])
-    size = min(size, len(ages))
-    shuffled = torch.randperm(len(ages), generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    if same_views:
+        views = len(groups[0].stored)
+        size = min(size, views)
+        drawn = torch.randint(len(groups), (size,), generator=generator)
+        mixed = drawn * views + torch.arange(size)
+    else:
+        size = min(size, len(ages))
+        mixed = torch.randperm(len(ages), generator=generator)[:size]
     chosen = {
         "recent": torch.arange(size),
         "earliest": torch.arange(len(ages) - size, len(ages)),
-        "random": shuffled[:size],
+        "random": mixed,
     }
     rows = []
     for order in ORDERS:
@@ -150,14 +161,21 @@ def possible(samples: Samples) -> str | None:
     if samples.settings.earlier:
         return None
     checkpoint = samples.checkpoint
-    if checkpoint.queues and checkpoint.resumable:
-        if samples.settings.split == "train":
-            return None
-        return "the queue's keys are of training images: set split=train"
-    what = "was not written by simco-pretrain" if checkpoint.queues else "has no key queue"
+    what = "has no key queue"
+    if checkpoint.queues:
+        what = "was not written by simco-pretrain"
+        if checkpoint.resumable:
+            if samples.settings.split != "train":
+                return "the queue's keys are of training images: set split=train"
+            written = checkpoint.queues[0]["written"]
+            if len(written[written >= 0].unique()) != 1:
+                return None
+            what = "has a queue of no more than one batch"
+    others = sorted(p.name for p in checkpoint.path.parent.glob("*.ckpt") if p != checkpoint.path)
+    there = f" (there are {', '.join(others[:3])}{' ...' if len(others) > 3 else ''})"
     return (
         f"consistency needs stored keys, and {checkpoint.path.name} {what}: name earlier "
-        "checkpoints of the same run, earlier=[PATH,...]"
+        f"checkpoints of the same run, earlier=[PATH,...]{there if others else ''}"
     )
 
 
@@ -171,7 +189,8 @@ def run(samples: Samples) -> Finding:
     if missing:
         raise ValueError(missing)
     groups = list(_earlier(samples) if samples.settings.earlier else _queued(samples))
-    ages, orders = by_age(groups), by_order(groups)
+    ages = by_age(groups)
+    orders = by_order(groups, same_views=bool(samples.settings.earlier))
     summary = {"source": "checkpoints" if samples.settings.earlier else "queue", "orders": orders}
     figures = {"": draw(ages, orders)}
     return Finding("consistency", "Consistency of keys", TEXT, ages, figures, summary)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from simco_methods.analysis import consistency, geometry, gradient, hardness, penalty
 from simco_methods.analysis.history import Rows, write_history
-from simco_methods.analysis.samples import training_temperature
+from simco_methods.analysis.samples import scalar_temperature
 from simco_methods.analysis.sweep import sweep_dictionary
 from simco_methods.config.during import DURING, DURING_DEFAULTS
 from simco_methods.dictionary import KeyQueue
@@ -36,6 +37,7 @@ def check_projector(model: pl.LightningModule) -> None:
 class DuringTraining(pl.Callback):
     """Measures every n-th batch what ``simco-analyze`` measures on a checkpoint.
 
+    A step is a batch here, also where several are accumulated to one optimiser step.
     The embeddings are those of the training step itself, taken at the projector's output, so they
     cost no forward; the dictionary is the callback's own queue of the keys of earlier batches. The
     consistency of keys takes one small forward in evaluation mode. Nothing of the training changes:
@@ -64,14 +66,17 @@ class DuringTraining(pl.Callback):
                 raise ValueError(f"analysis.{key}={value!r}: must be {allowed}")
         self.every: int = settings["every_n_steps"]
         self.capacity: int = settings["keys"]
-        self.temperatures: list[float] = sorted(settings["temperatures"])
+        for name in ("sizes", "temperatures"):
+            if isinstance(settings[name], int | float):
+                settings[name] = [settings[name]]
+        self.temperatures: list[float] = sorted(set(settings["temperatures"]))
         powers = [4**power for power in range(3, 12) if 4**power < self.capacity]
-        self.sizes: list[int] = sorted(settings["sizes"] or [*powers, self.capacity])
+        self.sizes: list[int] = sorted(set(settings["sizes"] or [*powers, self.capacity]))
         if self.sizes[-1] > self.capacity:
             raise ValueError(
                 f"analysis.sizes has {self.sizes[-1]}, above analysis.keys={self.capacity}"
             )
-        self.tau = training_temperature(cfg)
+        self.tau = scalar_temperature(cfg)
         self.name: str = cfg.get("name", "run")
         self.folder = Path(settings["folder"]) if settings["folder"] else folder
         self.rows: dict[str, list[dict[str, Any]]] = {}
@@ -108,14 +113,15 @@ class DuringTraining(pl.Callback):
         heard, self._heard = self._heard, {}
         if not trainer.is_global_zero or not heard["projector"]:
             return
-        # View 1 asks; the answer is of view 2, the last that the network of the keys has seen.
+        # View 1 asks; the answer is of view 2, all that a one-sided method forwards for its keys.
+        answers = heard["momentum_projector"] or heard["projector"]
         query = l2_normalize(heard["projector"][0])
-        key = l2_normalize((heard["momentum_projector"] or heard["projector"])[-1])
+        key = l2_normalize(answers[min(1, len(answers) - 1)])
         if self._queue is None:
             self._begin(key, batch)
         self.batches += 1
         if self.batches % self.every == 0:
-            self._measure(pl_module, trainer.global_step, query, key)
+            self._measure(pl_module, query, key)
         self._queue.enqueue(key)
 
     def _begin(self, key: Tensor, batch: Any) -> None:
@@ -135,7 +141,7 @@ class DuringTraining(pl.Callback):
     # ---- measuring -------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _measure(self, module: pl.LightningModule, step: int, query: Tensor, key: Tensor) -> None:
+    def _measure(self, module: pl.LightningModule, query: Tensor, key: Tensor) -> None:
         newest = self._queue.slots(self.capacity, "recent")
         filled = min(self.capacity, int(self._queue.filled.sum()))
         dictionary = self._queue.keys[newest[:filled]]
@@ -157,10 +163,10 @@ class DuringTraining(pl.Callback):
         stored = self._drift(module)
         if stored:
             found["consistency"] = consistency.by_age(stored)
-            found["orders"] = consistency.by_order(stored, size=len(self._probe))
+            found["orders"] = consistency.by_order(stored, same_views=True)
         for name, rows in found.items():
             before = self.rows.setdefault(name, [])
-            before += [{"step": step, **row} for row in rows]
+            before += [{"step": self.batches, **row} for row in rows]
         module.log_dict(self._scalars(found), on_step=True, on_epoch=False, rank_zero_only=True)
 
     def _scalars(self, found: dict[str, Rows]) -> dict[str, float]:
@@ -203,6 +209,12 @@ class DuringTraining(pl.Callback):
         self._write(trainer, figures=False)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.is_global_zero and not self.rows:
+            warnings.warn(
+                f"no analysis was made: the run had {self.batches} batches, "
+                f"analysis.every_n_steps={self.every}",
+                stacklevel=2,
+            )
         self._write(trainer, figures=True)
 
     def _write(self, trainer: pl.Trainer, figures: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
 from simco_methods.host import BaseMethod
@@ -106,7 +107,10 @@ def load_checkpoint(path: Path, overrides: DictConfig, trusted: bool = False) ->
     """
     content = read_checkpoint(path, trusted)
     trained = _configuration(path, content)
-    cfg = OmegaConf.merge(trained, overrides)
+    try:
+        cfg = OmegaConf.merge(trained, overrides)
+    except OmegaConfBaseException as error:
+        raise ValueError(f"the settings do not fit those of {path}: {error}") from error
     if cfg.get("data") and cfg.data.get("dataset") != OmegaConf.select(trained, "data.dataset"):
         cfg.data = overrides.data  # paths, shares and counts were of the other data set
     for key in ("backbone.name", "data.dataset", "augmentations"):

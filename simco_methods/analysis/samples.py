@@ -24,6 +24,7 @@ from simco_methods.seeds import derived_seed
 
 Items = Sequence[tuple[int, int]]  # (pass, image)
 QUERY, KEY = 0, 1  # the views
+_KEYS = 65536  # that are taken unless sizes are asked for
 
 
 @dataclass
@@ -74,7 +75,7 @@ class Samples:
         order = torch.Generator().manual_seed(derived_seed(settings.seed))
         self._order = torch.randperm(len(self.images), generator=order).tolist()
         self.temperatures = settings.temperatures
-        self.tau = training_temperature(cfg)
+        self.tau = scalar_temperature(cfg)
 
     # ---- what is measured on ---------------------------------------------------------------------
 
@@ -84,6 +85,8 @@ class Samples:
         items = [(0, image) for image in self._order[: self.count]]
         query_features, query = self.embed(self.checkpoint.online, items, QUERY)
         key_features, key = self.embed(self.checkpoint.momentum, items, KEY)
+        if not (torch.isfinite(query).all() and torch.isfinite(key).all()):
+            raise ValueError(f"the embeddings of {self.checkpoint.path} are not finite")
         return Pairs(query, key, query_features, key_features, items)
 
     @functools.cached_property
@@ -116,6 +119,7 @@ class Samples:
                 )
             raise ValueError(f"the dictionary is empty: {there} keys {where}")
         if settings.sizes is None:
+            there = min(there, _KEYS)
             powers = [4**power for power in range(3, 12) if 4**power < there]
             return [*powers, there]
         try:
@@ -135,7 +139,7 @@ class Samples:
         if self.settings.keys == "queue":
             return self.queued_keys[: self.sizes[-1]].to(self.device)
         items = self.dictionary_items[: self.sizes[-1]]
-        return self.embed(self.checkpoint.momentum, items, KEY)[1]
+        return self.embed(self.checkpoint.momentum, items, KEY, features=False)[1]
 
     @functools.cached_property
     def queued_keys(self) -> Tensor:
@@ -158,17 +162,19 @@ class Samples:
     # ---- how it is made --------------------------------------------------------------------------
 
     @torch.no_grad()
-    def embed(self, network: Network, items: Items, view: int) -> tuple[Tensor, Tensor]:
-        """Features (N, F) and embeddings (N, D) of one view of each item."""
+    def embed(
+        self, network: Network, items: Items, view: int, features: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """Features (N, F), or (0, F) without, and embeddings (N, D) of one view of each item."""
         network.to(self.device)
-        features, embeddings = [], []
+        kept, embeddings = [], []
         with tqdm(total=len(items), unit="image", leave=False, disable=None) as progress:
             for images in self.views(items, view, self.settings.seed):
                 outputs = network(images.to(self.device))
-                features.append(outputs[0].float())
+                kept.append(outputs[0].float() if features else outputs[0][:0])
                 embeddings.append(outputs[1])
                 progress.update(len(images))
-        return torch.cat(features), torch.cat(embeddings)
+        return torch.cat(kept), torch.cat(embeddings)
 
     def views(self, items: Items, view: int, seed: int, batch_size: int | None = None):
         """One view of each item, (B, 3, H, W) at a time, in order."""
@@ -194,9 +200,9 @@ class Samples:
         return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0)))
 
 
-def training_temperature(cfg: DictConfig) -> float:
-    """tau (tau_alpha) that a method is trained at; 0.1, the paper's, where it has none."""
-    for name in ("tau", "tau_alpha", "temperature", "vector.tau"):
+def scalar_temperature(cfg: DictConfig) -> float:
+    """The temperature that weighs a method's anchors; 0.1, the paper's tau, where it has none."""
+    for name in ("scalar.tau", "tau_beta", "tau", "temperature"):
         value = OmegaConf.select(cfg, f"method_kwargs.{name}")
         if isinstance(value, int | float):
             return float(value)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from simco_methods.config.checks import Check, each, flag, integer, number, one_of, optional, text
 from simco_methods.config.during import TEMPERATURES
-from simco_methods.config.schema import nearest
+from simco_methods.config.schema import nearest, odd_keys
 
 # Of the checkpoint's own configuration: these go on to what reads them.
 _CONFIG = ("data", "backbone", "augmentations")
@@ -30,9 +30,11 @@ class Settings:
         anchors: anchors in a batch; by default the batch size of training.
         batches: batches of anchors; by default 8, or as many as take half of the images.
         temperatures: each finite and above 0.
-        sizes: of the dictionary; by default powers of 4 from 64 and all keys at hand.
+        sizes: of the dictionary; by default powers of 4 from 64 and all keys at hand, at most
+            65,536.
         keys: where the dictionary's keys are from: "encoder" (images that are no anchors, through
-            the network of the keys) or "queue" (the checkpoint's own).
+            the network of the keys) or "queue" (the checkpoint's own, among which there may be
+            views of the anchors' images, as in training).
         passes: views of each image in the dictionary.
         earlier: earlier checkpoints of the same run, for the consistency of keys.
         device: "auto", "cpu", "cuda", "cuda:1" ...
@@ -84,6 +86,16 @@ def _checks(names: Sequence[str]) -> dict[str, Check]:
     }
 
 
+def _odd_override(key: str, value: Any) -> Iterator[str]:
+    if key == "augmentations":
+        if not isinstance(value, ListConfig):
+            yield "augmentations must be given whole, as a list of views"
+    elif not isinstance(value, DictConfig):
+        yield f"{key}={value!r}: must be a mapping with keys of its own"
+    else:
+        yield from odd_keys(OmegaConf.create({key: value}))
+
+
 def parse_settings(arguments: Sequence[str], names: Sequence[str]) -> Settings:
     """Reads ``key=value`` arguments.
 
@@ -105,6 +117,7 @@ def parse_settings(arguments: Sequence[str], names: Sequence[str]) -> Settings:
     plain: dict[str, Any] = {}
     for key, value in given.items():
         if key in _CONFIG:
+            faults += _odd_override(key, value)
             continue
         if key not in checks:
             near = nearest(key, {**checks, **dict.fromkeys(_CONFIG)})
@@ -121,9 +134,9 @@ def parse_settings(arguments: Sequence[str], names: Sequence[str]) -> Settings:
         if allowed:
             faults.append(f"{key}={value!r}: must be {allowed}")
         is_list = key in ("temperatures", "sizes", "earlier") and value is not None
-        plain[key] = value if not is_list or isinstance(value, list) else [value]
+        value = [value] if is_list and not isinstance(value, list) else value
+        plain[key] = list(dict.fromkeys(value)) if isinstance(value, list) else value
     if faults:
         raise ValueError("\n".join(faults))
-    assert set(plain) <= {f.name for f in fields(Settings)}
     config = OmegaConf.create({key: given[key] for key in _CONFIG if key in given})
     return Settings(**plain, config=config)

@@ -166,8 +166,7 @@ def check_config(cfg: DictConfig) -> None:
         ValueError: everything that is wrong with it, a line each: an unknown key with the nearest
             known one, a value with what is allowed, a key that is missing.
     """
-    known = {**{key: anything for key in TRAINER_KEYS}, **_RUN}
-    faults = list(_walk(cfg, known, "", known))
+    faults = list(odd_keys(cfg))
     for key in _REQUIRED:
         if OmegaConf.select(cfg, key) is None:  # None for a missing one, too
             faults.append(f"{key} is not set")
@@ -189,6 +188,12 @@ def check_config(cfg: DictConfig) -> None:
     faults += _odd_schedule(cfg)
     if faults:
         raise ValueError("the config does not fit:\n" + "\n".join(f"  - {f}" for f in faults))
+
+
+def odd_keys(cfg: DictConfig) -> Iterator[str]:
+    """Unknown keys of a config or a part of it, each with the nearest, and values out of range."""
+    known = {**{key: anything for key in TRAINER_KEYS}, **_RUN}
+    return _walk(cfg, known, "", known)
 
 
 def _odd_schedule(cfg: DictConfig) -> Iterator[str]:

@@ -94,7 +94,9 @@ class DecoupledMoCo(QueuedContrast):
         if side == 0:
             self._scalar_negatives = negatives[1]
         taus = kwargs.vector.tau, kwargs.scalar.tau
-        return decoupled_info_nce_loss(query, key, *negatives, *taus, **keys_of_batch(key))
+        in_batch = any(bank is None for bank in negatives)
+        gathered = keys_of_batch(key) if in_batch else {}
+        return decoupled_info_nce_loss(query, key, *negatives, *taus, **gathered)
 
     def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:
         tau = self.cfg.method_kwargs.scalar.tau

@@ -169,6 +169,8 @@ def prepare(cfg: DictConfig) -> Run | Path:
     if folder.finished:
         if process_rank() == 0:
             print(f"finished before, nothing to do: {folder.path}", flush=True)
+            if cfg.analysis.enabled and not (folder.path / "analysis").exists():
+                print(f"it was not analysed: simco-analyze {folder.last_checkpoint}", flush=True)
         return folder.path
     resume = _checkpoint_to_resume(cfg, folder)
     recorder = Recorder(folder)

@@ -12,7 +12,7 @@ from PIL import Image
 from simco_methods.analysis import ANALYSES, consistency, gradient, hardness
 from simco_methods.analysis.consistency import Stored, by_age, by_order
 from simco_methods.analysis.encoder import load_checkpoint
-from simco_methods.analysis.samples import Samples
+from simco_methods.analysis.samples import Samples, scalar_temperature
 from simco_methods.analysis.settings import parse_settings
 from simco_methods.analyze import analyze
 from simco_methods.losses import (
@@ -196,6 +196,8 @@ def test_earlier_checkpoints_do_for_any_method(runs):
     earlier = f"earlier=['{folder / 'epoch=0.ckpt'}']"
     rows = ANALYSES["consistency"].run(samples(folder / "last.ckpt", earlier)).rows
     assert [row["age"] for row in rows] == [6] and 0 < rows[0]["cosine"] < 1
+    with pytest.raises(ValueError, match=r"there are epoch=0.ckpt, epoch=1.ckpt"):
+        ANALYSES["consistency"].run(samples(folder / "last.ckpt"))
     with pytest.raises(ValueError, match="is of step 12, not before step 12"):
         finding = samples(folder / "last.ckpt", f"earlier=['{folder / 'last.ckpt'}']")
         ANALYSES["consistency"].run(finding)
@@ -220,6 +222,58 @@ def test_consistency_of_made_up_keys():
     assert orders["recent"]["agreement"] == pytest.approx(1)
     assert orders["earliest"]["agreement"] == pytest.approx(1)
     assert orders["random"]["agreement"] < 0.8 and orders["random"]["age_std"] > 5
+
+
+def test_a_mixed_dictionary_takes_each_view_once():
+    """Noise that is the same at every age: no order is more consistent than another."""
+    generator = torch.Generator().manual_seed(0)
+    today = l2_normalize(torch.randn(256, 32, generator=generator))
+    groups = [
+        Stored(age, l2_normalize(today + 0.2 * torch.randn(256, 32, generator=generator)), today)
+        for age in range(16)
+    ]
+    agreements = [row["agreement"] for row in by_order(groups, same_views=True)]
+    assert max(agreements) - min(agreements) < 0.05
+    assert [row["keys"] for row in by_order(groups, same_views=True)] == [256] * 3
+
+
+def test_a_queue_of_one_batch_has_no_ages(runs):
+    checkpoint = runs("digits/mocov2", method_kwargs__queue_size=8) / "last.ckpt"
+    with pytest.raises(ValueError, match="has a queue of no more than one batch"):
+        ANALYSES["consistency"].run(samples(checkpoint, "sizes=[8]"))
+
+
+def test_one_that_fails_does_not_lose_the_others(runs, tmp_path, monkeypatch):
+    def fail(samples):
+        raise ValueError("not here")
+
+    monkeypatch.setattr(ANALYSES["geometry"], "run", fail)
+    folder = analyze(runs("digits/simco") / "last.ckpt", [*SMALL, f"out={tmp_path}"])
+    assert "Not made: not here" in (folder / "report.html").read_text(encoding="utf-8")
+    assert (folder / "gradient.csv").is_file()
+
+
+@pytest.mark.parametrize(
+    "kwargs, tau",
+    [
+        ({"tau": 0.2}, 0.2),
+        ({"tau_alpha": 0.1, "tau_beta": 1.0}, 1.0),
+        ({"temperature": 0.3}, 0.3),
+        ({"vector": {"tau": 0.1}, "scalar": {"tau": 0.5}}, 0.5),
+        ({}, 0.1),
+    ],
+)
+def test_the_temperature_that_weighs_the_anchors(kwargs, tau):
+    assert scalar_temperature(OmegaConf.create({"method_kwargs": kwargs})) == tau
+
+
+def test_embeddings_that_are_not_finite_are_named(runs, tmp_path):
+    def spoil(content):
+        content["state_dict"]["projector.2.bias"].fill_(torch.nan)
+
+    path = altered(runs("digits/simco") / "last.ckpt", tmp_path / "nan.ckpt", spoil)
+    with pytest.raises(ValueError, match="nan.ckpt are not finite"):
+        analyze(path, [*SMALL, f"out={tmp_path}"])
 
 
 # ---- gradient ------------------------------------------------------------------------------------
@@ -265,7 +319,10 @@ def test_a_wrong_decomposition_would_be_seen(monkeypatch):
         (["backbone.kwargs.channels=[8,8,16,32]"], r"has the shape .*, not"),
         (["backbone.name=resnet"], "backbone.name='resnet' is none of"),
         (["device=cuda:99"], "device=cuda:99: not on this machine"),
-        (["data.dataset=cifar"], "data.dataset='cifar' is none of"),
+        (["data.dataset=cifar"], "data.dataset='cifar': must be one of digits"),
+        (["data.trian_path=x"], "data.trian_path is no key .* did you mean data.train_path"),
+        (["data=5"], "data=5: must be a mapping"),
+        (["augmentations.0.crop_size=64"], "augmentations must be given whole"),
     ],
 )
 def test_bad_settings_are_named(arguments, message, runs, tmp_path):

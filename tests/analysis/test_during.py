@@ -121,6 +121,16 @@ def test_in_the_runner(tmp_path, capsys):
     assert pretrain(again) == folder and "finished before" in capsys.readouterr().out
 
 
+def test_one_number_is_a_list_of_one():
+    measured = DuringTraining(settings(sizes=32, temperatures=0.5))
+    assert (measured.sizes, measured.temperatures) == ([32], [0.5])
+
+
+def test_a_run_too_short_to_be_measured_says_so():
+    with pytest.warns(UserWarning, match="the run had 12 batches, analysis.every_n_steps=50"):
+        train("simco", False, [DuringTraining(settings(every_n_steps=50))])
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
