@@ -105,6 +105,22 @@ def test_very_easy_and_very_hard_anchors_stay_finite(dtype):
         assert torch.isfinite(value) and torch.isfinite(grad).all() and value.dtype == torch.float32
 
 
+@pytest.mark.parametrize("equal", [False, True])
+def test_rows_without_a_label_are_as_if_they_were_not_there(equal):
+    logits, targets = data()
+    labelled = torch.arange(len(targets)) % 3 != 1
+    options = {"tau_beta": 4.0, "equal_weight": equal}
+    value, grad = gradient(
+        lambda x: weighted_cross_entropy_loss(x, targets.where(labelled, -1), **options), logits
+    )
+    expected, expected_grad = gradient(
+        lambda x: weighted_cross_entropy_loss(x, targets[labelled], **options), logits[labelled]
+    )
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(grad[labelled], expected_grad)
+    assert not grad[~labelled].any()
+
+
 def test_nothing_labelled_is_zero():
     logits, targets = data()
     value, grad = gradient(

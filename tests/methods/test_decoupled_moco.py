@@ -61,8 +61,14 @@ def test_the_batch_is_simmoco(tau_alpha, tau_beta, symmetric):
 # name -> (settings, keys of the vector component, of the scalar component), as rows of the keys so
 # far, oldest first: the queue's last 20 of them, in batches of 8; None is the batch.
 ROWS = {
-    "Fig. 2, vector": ({"vector": {"size": 5}}, slice(-5, None), slice(-20, None)),
-    "Fig. 2, scalar": ({"scalar": {"size": 5}}, slice(-20, None), slice(-5, None)),
+    **{
+        f"Fig. 2, vector of {n}": ({"vector": {"size": n}}, slice(-n, None), slice(-20, None))
+        for n in (1, 5, 19)
+    },
+    **{
+        f"Fig. 2, scalar of {n}": ({"scalar": {"size": n}}, slice(-20, None), slice(-n, None))
+        for n in (1, 5, 19)
+    },
     "Table 1, recent": ({"vector": {"size": 8}, "scalar": {"size": 8}}, *2 * [slice(-8, None)]),
     "Table 1, earliest": (
         {name: {"size": 8, "order": "earliest"} for name in ("vector", "scalar")},
@@ -122,6 +128,24 @@ def test_random_keys_are_drawn_anew_each_step_and_for_each_component(monkeypatch
         assert torch.equal(first, again)
         assert not torch.equal(first, next_step) and not torch.equal(first, next_epoch)
     assert not torch.equal(drawn[0][0], drawn[0][1][:6])
+
+
+def test_alike_components_share_a_draw_and_sides_do_not():
+    """Table 1's random keys: one draw for both components, another for the other side."""
+    model = build("decoupled_moco", True, **both(size=6, order="random"))
+    for queue in model.queues:
+        queue.enqueue(torch.nn.functional.normalize(torch.randn(20, 8), dim=1))
+    query, key = (torch.nn.functional.normalize(torch.randn(5, 8), dim=1) for _ in range(2))
+    model._batch_idx, model._new_keys = 3, []
+    model.queues[1].load_state_dict(model.queues[0].state_dict())
+    (bank, scalar), (other, _) = (model._negatives(side) for side in (0, 1))
+    assert scalar is bank and bank.shape == (6, 8)
+    assert (torch.cdist(bank, model.queues[0].keys).min(dim=1).values < 1e-6).all()
+    assert not torch.equal(bank.sort(dim=0).values, other.sort(dim=0).values)
+    loss = model.contrast(query, key, 0)
+    torch.testing.assert_close(loss, decoupled_info_nce_loss(query, key, bank, bank, 0.1, 0.1))
+    whole = decoupled_info_nce_loss(query, key, *2 * [model.queues[0].keys], 0.1, 0.1)
+    assert (loss - whole).abs() > 1e-3
 
 
 @pytest.mark.parametrize(
