@@ -1,5 +1,7 @@
 """Decoupled MoCo: what it contains, which keys its components see, and what it refuses."""
 
+import functools
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -17,10 +19,15 @@ def both(**settings):
 def train(name, symmetric, **changes):
     """Losses and weights of 20 steps, and of the online network alone."""
     model, losses = build(name, symmetric, max_epochs=4, **changes), Losses()
-    trainer = quiet_trainer(max_epochs=4, callbacks=[losses])
+    trainer = quiet_trainer(max_epochs=4, callbacks=[losses], log_every_n_steps=5)
     trainer.fit(model, DataLoader([batch(seed=step) for step in range(5)], batch_size=None))
     assert len(losses.seen) == 20
     return losses.seen, model.state_dict()
+
+
+@functools.cache
+def moco(symmetric):
+    return train("mocov2", symmetric)
 
 
 def assert_same(one, other, without=""):
@@ -41,11 +48,11 @@ def assert_same(one, other, without=""):
     ids=["as it stands", "earliest of all", "random of all"],
 )
 def test_the_whole_queue_at_one_temperature_is_moco(settings, symmetric):
-    assert_same(train("decoupled_moco", symmetric, **settings), train("mocov2", symmetric))
+    assert_same(train("decoupled_moco", symmetric, **settings), moco(symmetric))
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize("tau_alpha, tau_beta", [(0.1, 1.0), (0.2, 0.05), (0.3, 0.3)])
+@pytest.mark.parametrize("tau_alpha, tau_beta", [(0.1, 1.0), (0.2, 0.05)])
 def test_the_batch_is_simmoco(tau_alpha, tau_beta, symmetric):
     ours = train(
         "decoupled_moco",
@@ -106,9 +113,9 @@ def test_each_component_sees_its_own_keys(name):
         return loss
 
     model.contrast = spy
-    batches = [batch(seed=step) for step in range(7)]
+    batches = [batch(seed=step) for step in range(5)]
     quiet_trainer().fit(model, DataLoader(batches, batch_size=None))
-    assert len(steps) == 4
+    assert len(steps) == 2
 
 
 def test_random_keys_are_drawn_anew_each_step_and_for_each_component(monkeypatch):
