@@ -70,7 +70,7 @@ def analyze(checkpoint: Path, arguments: list[str]) -> Path:
 
 
 def _facts(samples: Samples) -> dict[str, Any]:
-    from simco_methods.runner.machine import hardware, versions
+    from simco_methods.machine import hardware, versions
 
     checkpoint, settings = samples.checkpoint, samples.settings
     cfg = checkpoint.cfg

@@ -19,18 +19,18 @@ import time
 import warnings
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from omegaconf import OmegaConf
+from hydra import compose, initialize_config_module
 from torch.utils.data import DataLoader
 
 from simco_methods.analysis.during import DuringTraining
 from simco_methods.analysis.sweep import sweep_dictionary
+from simco_methods.config import complete, parse
 from simco_methods.losses import l2_normalize
+from simco_methods.machine import hardware, peak_memory_mib, versions
 from simco_methods.methods import METHODS
-from simco_methods.runner.machine import hardware, peak_memory_mib, versions
 
 TEMPERATURES = (0.02, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0, 2.0)
 SIZES = (256, 1024, 4096, 16384, 65536)
@@ -159,29 +159,20 @@ class _Turns(pl.Callback):
 
 def callback(method: str, backbone: str, batch: int, steps: int, rounds: int) -> float:
     """Prints and returns the time of a step with the measurements over that without."""
-    cfg: dict[str, Any] = {
-        "method": method,
-        "max_epochs": 1,
-        "backbone": {"name": backbone},
-        "data": {
-            "dataset": "cifar10",
-            "num_classes": 10,
-            "num_large_crops": 2,
-            "num_small_crops": 0,
-            "no_labels": False,
-        },
-        "optimizer": {
-            "name": "sgd",
-            "batch_size": batch,
-            "lr": 0.03,
-            "classifier_lr": 0.3,
-            "weight_decay": 5e-4,
-            "kwargs": {"momentum": 0.9},
-        },
-        "scheduler": {"name": "none"},
-        "analysis": {"enabled": True, "every_n_steps": steps},
-    }
-    config = OmegaConf.create(cfg)
+    with initialize_config_module(version_base="1.3", config_module="solo_configs"):
+        composed = compose(
+            f"cifar10/{method}",
+            overrides=[
+                f"backbone.name={backbone}",
+                f"optimizer.batch_size={batch}",
+                "knn_eval.enabled=false",
+                "scheduler.warmup_epochs=0",
+                "max_epochs=1",
+                "analysis.enabled=true",
+                f"analysis.every_n_steps={steps}",
+            ],
+        )
+    config = parse(complete(composed), world_size=1)
     turns = _Turns(DuringTraining(config), steps)
     blocks = 2 * rounds + 2  # the first pair warms up
     views = [torch.randn(batch, 3, 32, 32) for _ in range(2)]
@@ -193,7 +184,7 @@ def callback(method: str, backbone: str, batch: int, steps: int, rounds: int) ->
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        precision="16-mixed" if torch.cuda.is_available() else "32-true",
+        precision=config.precision,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

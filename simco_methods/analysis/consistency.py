@@ -31,7 +31,7 @@ TEXT = (
     f"Left. {MEANING} Also how often the nearest of today's keys is a stored key's own; dotted, "
     f"the cosine between keys of different images. Right. {MEANING_ORDERS}"
 )
-_AGES = 16  # ages that are looked at
+AGES = 16  # that are looked at
 _DICTIONARY = 256
 
 
@@ -47,6 +47,12 @@ class Stored:
     age: int
     stored: Tensor
     today: Tensor
+
+
+def spaced(entries: Sequence[Any]) -> list[Any]:
+    """At most :data:`AGES` of the entries, evenly spaced, with the first and the last."""
+    picks = torch.linspace(0, len(entries) - 1, min(AGES, len(entries))).round().long().unique()
+    return [entries[pick] for pick in picks.tolist()]
 
 
 def by_age(groups: Sequence[Stored]) -> list[dict[str, Any]]:
@@ -167,8 +173,8 @@ def possible(samples: Samples) -> str | None:
         if checkpoint.resumable:
             if samples.settings.split != "train":
                 return "the queue's keys are of training images: set split=train"
-            written = checkpoint.queues[0]["written"]
-            if len(written[written >= 0].unique()) != 1:
+            queue = checkpoint.queues[0]
+            if len(queue.written[queue.filled].unique()) != 1:
                 return None
             what = "has a queue of no more than one batch"
     others = sorted(p.name for p in checkpoint.path.parent.glob("*.ckpt") if p != checkpoint.path)
@@ -226,13 +232,13 @@ def _queued(samples: Samples) -> Iterator[Stored]:
     """
     checkpoint, cfg = samples.checkpoint, samples.checkpoint.cfg
     queue = checkpoint.queues[0]
-    written, enqueues, size = queue["written"], int(queue["step"]), len(queue["keys"])
-    oldest_first = (int(queue["pointer"]) + torch.arange(size)) % size
-    numbers, counts = written[written >= 0].unique(return_counts=True)
+    enqueues = int(queue.step)
+    oldest_first = queue.slots(len(queue), "earliest")
+    numbers, counts = queue.written[queue.filled].unique(return_counts=True)
     if not len(numbers):
         raise ValueError(f"the queue in {checkpoint.path} is empty: no key has reached it")
     rows = int(counts.max())
-    complete = numbers[counts == rows]
+    complete = numbers[counts == rows].tolist()
     if not checkpoint.epoch or enqueues % checkpoint.epoch:
         raise ValueError(f"{checkpoint.path} was not saved at the end of an epoch")
     per_epoch = enqueues // checkpoint.epoch
@@ -242,16 +248,15 @@ def _queued(samples: Samples) -> Iterator[Stored]:
             "an epoch: these are not the images that it was trained on"
         )
     # The queue of the first side holds the keys of view 2, symmetric or not.
-    picks = torch.linspace(0, len(complete) - 1, min(_AGES, len(complete))).round().long().unique()
     network = _with_batch_statistics(checkpoint.momentum).to(samples.device)
     shares: list[int] = sorted({rows, min(rows, cfg.optimizer.batch_size)})
-    for number in reversed(complete[picks].tolist()):
+    for number in reversed(spaced(complete)):
         epoch, place = divmod(number, per_epoch)
         sampler = EpochSampler(len(samples.images), rows, cfg.seed, first_epoch=epoch)
         items = list(sampler)[place * rows : (place + 1) * rows]
         (images,) = samples.views(items, KEY, cfg.seed, batch_size=rows)
-        slots = oldest_first[written[oldest_first] == number]
-        stored = queue["keys"][slots].float().to(samples.device)
+        slots = oldest_first[queue.written[oldest_first] == number]
+        stored = queue.keys[slots].to(samples.device)
         made = {share: _made_anew(network, images.to(samples.device), share) for share in shares}
         if len(shares) > 1:
             # Of several processes: whether batch norm was synchronised, the newest keys tell.

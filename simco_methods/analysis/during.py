@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,17 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from simco_methods.analysis import consistency, geometry, gradient, hardness, penalty
-from simco_methods.analysis.history import Rows, write_history
+from simco_methods.analysis.encoder import Network
+from simco_methods.analysis.finding import Rows, near
+from simco_methods.analysis.history import write_history
 from simco_methods.analysis.samples import scalar_temperature
-from simco_methods.analysis.sweep import sweep_dictionary
+from simco_methods.analysis.sweep import default_sizes, sweep_dictionary
+from simco_methods.config.checks import as_list
 from simco_methods.config.during import DURING, DURING_DEFAULTS
 from simco_methods.dictionary import KeyQueue
 from simco_methods.losses import l2_normalize
 
 _PROBE = 64  # images that the encoder is asked about again and again
-_AGES = 16
 _GRADIENTS = (64, 1024)  # anchors and keys of the gradient check
 
 
@@ -66,12 +67,9 @@ class DuringTraining(pl.Callback):
                 raise ValueError(f"analysis.{key}={value!r}: must be {allowed}")
         self.every: int = settings["every_n_steps"]
         self.capacity: int = settings["keys"]
-        for name in ("sizes", "temperatures"):
-            if isinstance(settings[name], int | float):
-                settings[name] = [settings[name]]
-        self.temperatures: list[float] = sorted(set(settings["temperatures"]))
-        powers = [4**power for power in range(3, 12) if 4**power < self.capacity]
-        self.sizes: list[int] = sorted(set(settings["sizes"] or [*powers, self.capacity]))
+        self.temperatures: list[float] = sorted(set(as_list(settings["temperatures"])))
+        sizes = settings["sizes"] or default_sizes(self.capacity)
+        self.sizes: list[int] = sorted(set(as_list(sizes)))
         if self.sizes[-1] > self.capacity:
             raise ValueError(
                 f"analysis.sizes has {self.sizes[-1]}, above analysis.keys={self.capacity}"
@@ -151,11 +149,9 @@ class DuringTraining(pl.Callback):
         found: dict[str, Rows] = {"geometry": [geometry.measure(query, key)]}
         if sizes:
             temperatures = self.temperatures
-            found["penalty"] = penalty.measure(
-                query, key, dictionary, sizes, temperatures, group=len(query)
-            )
-            sweep = sweep_dictionary(query, key, dictionary, sizes[-1:], temperatures)
-            found["hardness"] = hardness.measure(sweep.hardness[:, 0], temperatures)
+            sweep = sweep_dictionary(query, key, dictionary, sizes, temperatures)
+            found["penalty"] = penalty.measure(sweep, group=len(query))
+            found["hardness"] = hardness.measure(sweep.hardness[:, -1], temperatures)
             anchors, keys = _GRADIENTS
             found["gradient"] = gradient.measure(
                 query[:anchors], key[:anchors], dictionary[:keys], temperatures
@@ -170,12 +166,11 @@ class DuringTraining(pl.Callback):
         module.log_dict(self._scalars(found), on_step=True, on_epoch=False, rank_zero_only=True)
 
     def _scalars(self, found: dict[str, Rows]) -> dict[str, float]:
-        nearest = min(self.temperatures, key=lambda tau: abs(tau - self.tau))
         scalars = {}
-        at_tau = [row for row in found.get("penalty", ()) if row["temperature"] == nearest]
-        if at_tau:
-            scalars["analysis_penalty_entropy"] = at_tau[-1]["anchor_entropy"]
-            scalars["analysis_hardness_std"] = at_tau[-1]["hardness_std"]
+        if "penalty" in found:
+            largest = near(found["penalty"], "temperature", self.tau)[-1]
+            scalars["analysis_penalty_entropy"] = largest["anchor_entropy"]
+            scalars["analysis_hardness_std"] = largest["hardness_std"]
         if "consistency" in found:
             scalars["analysis_key_cosine"] = found["consistency"][0]["cosine"]
         return scalars
@@ -184,22 +179,20 @@ class DuringTraining(pl.Callback):
         """The probe's earlier keys against today's."""
         momentum = isinstance(getattr(module, "momentum_projector", None), nn.Module)
         prefix = "momentum_" if momentum else ""
-        networks = [getattr(module, prefix + name) for name in ("backbone", "projector")]
-        modes = [(part, part.training) for network in networks for part in network.modules()]
-        weight = next(networks[0].parameters())
-        # In evaluation mode the running statistics stay as they are.
+        network = Network(*(getattr(module, prefix + name) for name in ("backbone", "projector")))
+        modes = [(part, part.training) for part in network.modules()]
+        weight = next(network.parameters())
         images = self._probe.to(weight.device, weight.dtype)
-        for network in networks:
-            network.eval()
-        today = l2_normalize(networks[1](networks[0](images))).cpu()
+        # In evaluation mode the running statistics stay as they are.
+        today = network.eval()(images)[1].cpu()
         for part, training in modes:
             part.training = training
         groups = [
             consistency.Stored(self.batches - made, keys, today)
-            for made, keys in _spaced(self._stored, _AGES)
+            for made, keys in consistency.spaced(self._stored)
         ]
         self._stored.append((self.batches, today))
-        if len(self._stored) > 4 * _AGES:
+        if len(self._stored) > 4 * consistency.AGES:
             self._stored = self._stored[::2]  # a long run keeps the first, and the newer ones
         return groups
 
@@ -240,11 +233,6 @@ class DuringTraining(pl.Callback):
         queue = state["queue"]
         same = queue is not None and len(queue["keys"]) == self.capacity
         self._restored = queue if same else None
-
-
-def _spaced(entries: Sequence[Any], count: int) -> list[Any]:
-    picks = torch.linspace(0, len(entries) - 1, min(count, len(entries))).round().long().unique()
-    return [entries[pick] for pick in picks.tolist()]
 
 
 def _beside_checkpoints(trainer: pl.Trainer) -> Path | None:

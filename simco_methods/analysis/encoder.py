@@ -15,8 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
+from simco_methods.dictionary import KeyQueue
 from simco_methods.host import BaseMethod
-from simco_methods.host.builtin.backbones import build_backbone
+from simco_methods.host.builtin.backbones import build_backbone, features_dim
 from simco_methods.losses import l2_normalize
 
 
@@ -43,7 +44,7 @@ class Checkpoint:
         online: the network of the anchors.
         momentum: the network of the keys; the online one where there is no other.
         step, epoch: optimiser steps and epochs done.
-        queues: the state of the pack's key queues: ``keys``, ``written``, ``pointer``, ``step``.
+        queues: the pack's key queues.
         resumable: whether the run's order of images is known (a checkpoint of simco-pretrain).
     """
 
@@ -53,7 +54,7 @@ class Checkpoint:
     momentum: Network
     step: int
     epoch: int
-    queues: list[dict[str, Tensor]]
+    queues: list[KeyQueue]
     resumable: bool
 
     @property
@@ -162,7 +163,7 @@ def _network(
     _load(path, backbone, _part(state, f"{prefix}backbone."), f"backbone.name={name}")
     what = f"{path}: {prefix}projector"
     projector = sequential_from(_part(state, f"{prefix}projector."), what)
-    width = backbone.inplanes if name.startswith("resnet") else backbone.num_features
+    width = features_dim(name, backbone)
     first = next(layer for layer in projector if isinstance(layer, nn.Linear))
     if first.in_features != width:
         raise ValueError(f"{what} takes {first.in_features} features, {name} gives {width}")
@@ -229,6 +230,10 @@ def sequential_from(state: Mapping[str, Tensor], what: str) -> nn.Module:
     return projector
 
 
-def _queues(state: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
-    numbers = sorted({key.split(".")[1] for key in state if key.startswith("queues.")})
-    return [_part(state, f"queues.{number}.") for number in numbers]
+def _queues(state: Mapping[str, Tensor]) -> list[KeyQueue]:
+    queues = []
+    for number in sorted({key.split(".")[1] for key in state if key.startswith("queues.")}):
+        part = _part(state, f"queues.{number}.")
+        queues.append(KeyQueue(*part["keys"].shape))
+        queues[-1].load_state_dict(part)
+    return queues

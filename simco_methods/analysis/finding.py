@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from simco_methods.files import write_json, write_text
+from simco_methods.files import write_csv, write_json
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -45,7 +43,7 @@ class Finding:
     def write(self, folder: Path) -> list[Path]:
         """Writes CSV, JSON and PNGs; returns the figures' paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / f"{self.name}.csv", as_csv(self.rows))
+        write_csv(folder / f"{self.name}.csv", [_six_digits(row) for row in self.rows])
         content = {"summary": self.summary, "rows": [dict(row) for row in self.rows]}
         write_json(folder / f"{self.name}.json", {"title": self.title, **content})
         paths = []
@@ -55,15 +53,8 @@ class Finding:
         return paths
 
 
-def as_csv(rows: Rows) -> str:
-    """A table with all columns that any row has, numbers to 6 digits."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
-    return text.getvalue()
+def _six_digits(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: f"{v:.6g}" if isinstance(v, float) else v for key, v in row.items()}
 
 
 # W as written to its log-odds; beyond 0.99 by what it lacks to 1.
@@ -89,6 +80,12 @@ def hardness_axis(panel: Axes) -> None:
 def shade(number: int, count: int) -> tuple[float, ...]:
     """The colour of the ``number``-th of ``count`` temperatures, dark for low ones."""
     return colormaps["viridis"](0.9 * number / max(count - 1, 1))
+
+
+def near(rows: Rows, key: str, value: float) -> list[Mapping[str, Any]]:
+    """The rows whose ``key`` is nearest to ``value``."""
+    nearest = min({row[key] for row in rows}, key=lambda other: abs(other - value))
+    return [row for row in rows if row[key] == nearest]
 
 
 def canvas(width: float, height: float) -> Figure:

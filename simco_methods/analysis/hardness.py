@@ -19,7 +19,6 @@ from simco_methods.analysis.finding import (
     shade,
 )
 from simco_methods.analysis.samples import KEY, QUERY, Samples
-from simco_methods.analysis.sweep import sweep_dictionary
 
 MEANING = (
     "The scalar component W = 1 - p+ of each anchor (Eq. 5): near 1 where the negatives outweigh "
@@ -69,12 +68,11 @@ def draw(hardness: Tensor, temperatures: Sequence[float], size: int) -> Figure:
 def run(samples: Samples) -> Finding:
     """Of a checkpoint's anchors against its whole dictionary."""
     pairs, size = samples.pairs, samples.sizes[-1]
-    # The distribution at each temperature; the order of the anchors at the one of training.
-    temperatures = sorted({*samples.temperatures, samples.tau})
-    sweep = sweep_dictionary(pairs.query, pairs.key, samples.dictionary, [size], temperatures)
-    hardness = sweep.hardness[:, 0]
+    # The distribution at each temperature; the order of the anchors at the one that weighs them.
+    temperatures = samples.sweep.temperatures
+    hardness = samples.sweep.hardness[:, -1]
     rows = measure(hardness, temperatures)
-    order = sweep.logit[temperatures.index(samples.tau), 0].argsort()
+    order = samples.sweep.logit[temperatures.index(samples.tau), -1].argsort()
     ends = {"hardest": order.flip(0)[:_SHOWN].tolist(), "easiest": order[:_SHOWN].tolist()}
     at_tau = hardness[temperatures.index(samples.tau)]
     figures = {"": draw(hardness, temperatures, size), "images": _pictures(samples, ends, at_tau)}

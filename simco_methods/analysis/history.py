@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from simco_methods.analysis import consistency, geometry, gradient, hardness, penalty
-from simco_methods.analysis.finding import Finding, Rows, panels, shade
+from simco_methods.analysis.finding import Finding, Rows, near, panels, shade
 from simco_methods.analysis.report import write_report
 
 _NOTE = (
@@ -28,7 +28,7 @@ def write_history(
         folder: where to.
         name: of the run.
         rows: a measurement to its rows, each with the ``step`` it was made at.
-        tau: the temperature of training, near which what depends on one is shown.
+        tau: the temperature that weighs the anchors, near which what depends on one is shown.
         figures: whether the run is over.
     """
     written = []
@@ -59,14 +59,9 @@ def _lines(panel: Axes, rows: Rows, value: str, by: str, title: str | None = Non
         panel.legend(title=title, fontsize="small")
 
 
-def _near(rows: Rows, key: str, value: float) -> list:
-    nearest = min({row[key] for row in rows}, key=lambda other: abs(other - value))
-    return [row for row in rows if row[key] == nearest]
-
-
 def _penalty(rows: Rows, tau: float) -> Figure:
     rows = [{**row, "deficit": max(1 - row["anchor_entropy"], 1e-16)} for row in rows]
-    at_tau, largest = _near(rows, "temperature", tau), _near(rows, "size", 1e9)
+    at_tau, largest = near(rows, "temperature", tau), near(rows, "size", 1e9)
     figure, axes = panels(
         ("step", f"1 - normalised entropy of r+, temperature {at_tau[0]['temperature']:g}"),
         ("step", f"1 - normalised entropy of r+, {largest[0]['size']} keys"),

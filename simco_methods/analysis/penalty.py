@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from simco_methods.analysis.finding import Finding, Rows, panels, shade
 from simco_methods.analysis.samples import Samples
-from simco_methods.analysis.sweep import sweep_dictionary
+from simco_methods.analysis.sweep import Sweep
 from simco_methods.losses import penalty_entropy
 
 MEANING = (
@@ -24,20 +22,11 @@ TEXT = (
 )
 
 
-def measure(
-    query: Tensor,
-    key: Tensor,
-    dictionary: Tensor,
-    sizes: Sequence[int],
-    temperatures: Sequence[float],
-    group: int,
-) -> list[dict[str, Any]]:
-    """Normalised entropies and hardness for each size and temperature.
+def measure(sweep: Sweep, group: int) -> list[dict[str, Any]]:
+    """Normalised entropies and hardness for each temperature and size.
 
     Args:
-        query, key: (N, D) anchors and their positives.
-        dictionary: (K, D); a size stands for its first rows.
-        sizes, temperatures: to measure at.
+        sweep: of the anchors over the dictionary.
         group: anchors in a batch, among which r_+ is shared.
 
     Returns:
@@ -46,7 +35,6 @@ def measure(
         over the batches (None for one), ``hardness`` and ``hardness_std`` (W over all anchors), and
         ``hardness_variation``, W's standard deviation over its mean.
     """
-    sweep = sweep_dictionary(query, key, dictionary, sizes, temperatures)
     anchors = penalty_entropy(sweep.relative_penalty(group))
     batches = anchors.shape[-1]
     negatives = sweep.negative_entropy[..., : batches * group].unflatten(-1, (batches, group))
@@ -96,13 +84,5 @@ def draw(rows: Rows) -> Figure:
 
 def run(samples: Samples) -> Finding:
     """Of a checkpoint's anchors and dictionary."""
-    pairs = samples.pairs
-    rows = measure(
-        pairs.query,
-        pairs.key,
-        samples.dictionary,
-        samples.sizes,
-        samples.temperatures,
-        samples.group,
-    )
+    rows = measure(samples.sweep.at(samples.temperatures), samples.group)
     return Finding("penalty", "Penalty entropy", TEXT, rows, {"": draw(rows)})

@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from simco_methods.analysis.encoder import Checkpoint, Network
 from simco_methods.analysis.settings import Settings
-from simco_methods.analysis.sweep import check_sizes
+from simco_methods.analysis.sweep import Sweep, check_sizes, default_sizes, sweep_dictionary
 from simco_methods.data import load_images
 from simco_methods.data.loaders import PretrainSet
 from simco_methods.data.transforms import view_transforms
@@ -119,9 +119,7 @@ class Samples:
                 )
             raise ValueError(f"the dictionary is empty: {there} keys {where}")
         if settings.sizes is None:
-            there = min(there, _KEYS)
-            powers = [4**power for power in range(3, 12) if 4**power < there]
-            return [*powers, there]
+            return default_sizes(min(there, _KEYS))
         try:
             check_sizes(settings.sizes, there)
         except ValueError as error:
@@ -142,6 +140,13 @@ class Samples:
         return self.embed(self.checkpoint.momentum, items, KEY, features=False)[1]
 
     @functools.cached_property
+    def sweep(self) -> Sweep:
+        """The anchors over the dictionary, at the temperatures and the one that weighs anchors."""
+        temperatures = sorted({*self.temperatures, self.tau})
+        pairs = self.pairs
+        return sweep_dictionary(pairs.query, pairs.key, self.dictionary, self.sizes, temperatures)
+
+    @functools.cached_property
     def queued_keys(self) -> Tensor:
         """The keys of the checkpoint's own queue, newest first, without slots never written.
 
@@ -154,10 +159,8 @@ class Samples:
                 "decoupled_moco): keys=encoder makes the dictionary from images"
             )
         queue = self.checkpoint.queues[0]
-        size = len(queue["keys"])
-        newest = (int(queue["pointer"]) - 1 - torch.arange(size)) % size
-        newest = newest[queue["written"][newest] >= 0]
-        return queue["keys"][newest].float()
+        newest = queue.slots(len(queue), "recent")
+        return queue.keys[newest[queue.filled[newest]]]
 
     # ---- how it is made --------------------------------------------------------------------------
 
@@ -188,10 +191,8 @@ class Samples:
         for _, (images,), _ in loader:
             yield images
 
-    def picture(self, item: tuple[int, int], view: int | None = None) -> Image.Image:
-        """What a person sees of an item: the image itself, or one of its views."""
-        if view is None:
-            return self.images.load(item[1])
+    def picture(self, item: tuple[int, int], view: int) -> Image.Image:
+        """What a person sees of one view of an item."""
         dataset = PretrainSet(self.images, self.transforms, self.settings.seed, views=(view,))
         tensor = dataset[item][1][0]
         normalize = self.transforms[view].transforms[-1]

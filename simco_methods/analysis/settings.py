@@ -10,7 +10,17 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from simco_methods.config.checks import Check, each, flag, integer, number, one_of, optional, text
+from simco_methods.config.checks import (
+    Check,
+    as_list,
+    each,
+    flag,
+    integer,
+    number,
+    one_of,
+    optional,
+    text,
+)
 from simco_methods.config.during import TEMPERATURES
 from simco_methods.config.schema import nearest, odd_keys
 
@@ -27,7 +37,7 @@ class Settings:
         out: folder to write to; by default beside the checkpoint, named ``<checkpoint>-analysis``.
         seed: of the views and of the choice of anchors.
         split: whose images: "train" or "val".
-        anchors: anchors in a batch; by default the batch size of training.
+        anchors: anchors in a batch; by default the batch size of training, of one process.
         batches: batches of anchors; by default 8, or as many as take half of the images.
         temperatures: each finite and above 0.
         sizes: of the dictionary; by default powers of 4 from 64 and all keys at hand, at most
@@ -133,8 +143,8 @@ def parse_settings(arguments: Sequence[str], names: Sequence[str]) -> Settings:
         allowed = checks[key](value)
         if allowed:
             faults.append(f"{key}={value!r}: must be {allowed}")
-        is_list = key in ("temperatures", "sizes", "earlier") and value is not None
-        value = [value] if is_list and not isinstance(value, list) else value
+        if key in ("temperatures", "sizes", "earlier") and value is not None:
+            value = as_list(value)
         plain[key] = list(dict.fromkeys(value)) if isinstance(value, list) else value
     if faults:
         raise ValueError("\n".join(faults))

@@ -39,6 +39,12 @@ class Sweep:
     logit: Tensor
     negative_entropy: Tensor
 
+    def at(self, temperatures: Sequence[float]) -> Sweep:
+        """The part of some of the temperatures, in their order."""
+        chosen = [self.temperatures.index(tau) for tau in temperatures]
+        logit, entropy = self.logit[chosen], self.negative_entropy[chosen]
+        return Sweep(list(temperatures), self.sizes, logit, entropy)
+
     @property
     def hardness(self) -> Tensor:
         """(T, S, N), W = 1 - p_+ of each anchor (Eq. 5)."""
@@ -98,6 +104,11 @@ def sweep_dictionary(
     ]
     logit, entropy = (torch.cat(part, dim=-1) for part in zip(*parts, strict=True))
     return Sweep(list(temperatures), sizes, logit, entropy)
+
+
+def default_sizes(keys: int) -> list[int]:
+    """Powers of 4 from 64, and all the ``keys``."""
+    return [*(4**power for power in range(3, 12) if 4**power < keys), keys]
 
 
 def check_sizes(sizes: Sequence[int], keys: int) -> None:

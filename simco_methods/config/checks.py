@@ -81,11 +81,16 @@ def fraction(value: Any) -> str | None:
     return None if share or value == -1 else "-1 for all, or a share between 0 and 1"
 
 
+def as_list(value: Any) -> list[Any]:
+    """A list's entries; anything else is a list of one."""
+    return list(value) if isinstance(value, list | ListConfig) else [value]
+
+
 def each(check: Check) -> Check:
-    """Holds a list that is not empty to a check of its entries."""
+    """Holds a list that is not empty, or one entry, to a check of its entries."""
 
     def checked(value: Any) -> str | None:
-        entries = list(value) if isinstance(value, list | ListConfig) else [value]
+        entries = as_list(value)
         faults = [fault for entry in entries if (fault := check(entry))]
         return (f"a list, each {faults[0]}" if faults else None) if entries else "a list of some"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from omegaconf import DictConfig
 from torch import Tensor
@@ -85,6 +87,11 @@ class DecoupledMoCo(QueuedContrast):
             step = (self.cfg.get("seed", 0), self.current_epoch, self._batch_idx)
             generator = torch.Generator().manual_seed(derived_seed(*step, side, size))
         return queue.select(size, settings.order, generator)
+
+    def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
+        """The contrastive loss plus the probes'; what is drawn depends on the batch's number."""
+        self._batch_idx = batch_idx
+        return super().training_step(batch, batch_idx)
 
     def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
         """Eq. 7 of the queries against the components' dictionaries."""

@@ -37,7 +37,6 @@ class QueuedContrast(MomentumContrast):
     def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
         """The contrastive loss plus the probes'; the keys wait to be enqueued."""
         self._new_keys = []
-        self._batch_idx = batch_idx
         return super().training_step(batch, batch_idx)
 
     def keep(self, key: Tensor) -> None:

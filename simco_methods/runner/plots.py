@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib import colormaps
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+
+from simco_methods.analysis.finding import canvas
 
 History = Sequence[Mapping[str, float]]
 
@@ -56,8 +56,7 @@ def draw_curves(runs: Mapping[str, History], path: Path, title: str = "") -> Non
     ]
     panels = [panel for panel in panels if not logged.isdisjoint(panel[1])]
     colours = colormaps["tab10" if len(runs) <= 10 else "tab20"]
-    figure = Figure(figsize=(5.5 * max(1, len(panels)), 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = canvas(5.5 * max(1, len(panels)), 4)
     lines: dict[str, Line2D] = {}
     for axes, (label, series) in zip(
         figure.subplots(1, max(1, len(panels)), squeeze=False)[0], panels, strict=False

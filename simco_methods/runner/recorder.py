@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import shutil
 import sys
@@ -15,7 +13,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from omegaconf import OmegaConf
 
 from simco_methods import __version__
-from simco_methods.files import write_text
+from simco_methods.files import write_csv
 from simco_methods.host import HOST
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.plots import LOSSES
@@ -74,7 +72,7 @@ class Recorder(Checkpoint):
         }
         self.history.append(row)
         if trainer.is_global_zero:
-            write_text(self.folder.metrics, _as_csv(self.history))
+            write_csv(self.folder.metrics, self.history)
             if self._talks:
                 print(_line(row, trainer.max_epochs), flush=True)
         self._save(trainer)
@@ -120,15 +118,6 @@ def _numbers(metrics: dict[str, Any], *prefixes: str) -> dict[str, float]:
         for name, value in sorted(metrics.items())
         if name.startswith(prefixes) and not name.endswith(("_step", "_epoch"))
     }
-
-
-def _as_csv(rows: list[dict[str, float]]) -> str:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _line(row: dict[str, float], epochs: int) -> str:

@@ -19,10 +19,10 @@ from simco_methods.data import PretrainData
 from simco_methods.data.transforms import view_transform
 from simco_methods.files import write_json
 from simco_methods.host import HOST
+from simco_methods.machine import hardware, peak_memory_mib, versions
 from simco_methods.methods import find_method
 from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder, check_checkpoint
-from simco_methods.runner.machine import hardware, peak_memory_mib, versions
 from simco_methods.runner.plots import LOSSES, draw_curves
 from simco_methods.runner.recorder import Recorder
 from simco_methods.runner.trainer import build_trainer, end_loggers, process_rank

@@ -6,6 +6,7 @@ from omegaconf import OmegaConf
 
 from simco_methods.analysis.encoder import load_checkpoint, sequential_from
 from simco_methods.config import complete, parse
+from simco_methods.files import write_json
 from simco_methods.host import HOST
 from simco_methods.losses import l2_normalize
 from simco_methods.methods import METHODS, find_method
@@ -32,14 +33,8 @@ def save(leaf, path, **changes):
                 getattr(model, f"{part}projector")(getattr(model, f"{part}backbone")(images))
     content = {"state_dict": model.state_dict(), "global_step": 3, "epoch": 0}
     torch.save(content, path)
-    (path.parent / "args.json").write_text(OmegaConf.to_yaml(cfg) and _json(cfg))
+    write_json(path.with_name("args.json"), OmegaConf.to_container(cfg))
     return model.eval()
-
-
-def _json(cfg):
-    import json
-
-    return json.dumps(OmegaConf.to_container(cfg))
 
 
 def check(model, loaded):

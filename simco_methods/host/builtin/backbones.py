@@ -79,3 +79,8 @@ def build_backbone(
             backbone.conv1 = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=2, bias=False)
             backbone.maxpool = nn.Identity()
     return backbone
+
+
+def features_dim(name: str, backbone: nn.Module) -> int:
+    """Width of a backbone's features, read where solo-learn reads it."""
+    return backbone.inplanes if name.startswith("resnet") else backbone.num_features

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import MultiStepLR
 
-from simco_methods.host.builtin.backbones import BACKBONES, build_backbone
+from simco_methods.host.builtin.backbones import BACKBONES, build_backbone, features_dim
 from simco_methods.host.builtin.optimizers import OPTIMIZERS, without_decay_on_vectors
 from simco_methods.host.ema import initialize_momentum_params
 from simco_methods.host.schedule import WarmupCosineLR
@@ -78,11 +78,7 @@ class BaseMethod(ViewSteps, pl.LightningModule):
 
         self.backbone_name: str = cfg.backbone.name
         self.backbone = self._build_backbone()
-        self.features_dim: int = (
-            self.backbone.inplanes
-            if self.backbone_name.startswith("resnet")
-            else self.backbone.num_features
-        )
+        self.features_dim: int = features_dim(self.backbone_name, self.backbone)
         self.num_classes: int = cfg.data.num_classes
         self.classifier: nn.Module = nn.Linear(self.features_dim, self.num_classes)
 
