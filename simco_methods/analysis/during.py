@@ -16,6 +16,7 @@ from simco_methods.analysis.encoder import Network
 from simco_methods.analysis.finding import Rows, near
 from simco_methods.analysis.history import write_history
 from simco_methods.analysis.samples import scalar_temperature
+from simco_methods.analysis.stored import AGES, Stored, spaced
 from simco_methods.analysis.sweep import default_sizes, sweep_dictionary
 from simco_methods.config.checks import as_list
 from simco_methods.config.during import DURING, DURING_DEFAULTS
@@ -175,7 +176,7 @@ class DuringTraining(pl.Callback):
             scalars["analysis_key_cosine"] = found["consistency"][0]["cosine"]
         return scalars
 
-    def _drift(self, module: pl.LightningModule) -> list[consistency.Stored]:
+    def _drift(self, module: pl.LightningModule) -> list[Stored]:
         """The probe's earlier keys against today's."""
         momentum = isinstance(getattr(module, "momentum_projector", None), nn.Module)
         prefix = "momentum_" if momentum else ""
@@ -187,12 +188,9 @@ class DuringTraining(pl.Callback):
         today = network.eval()(images)[1].cpu()
         for part, training in modes:
             part.training = training
-        groups = [
-            consistency.Stored(self.batches - made, keys, today)
-            for made, keys in consistency.spaced(self._stored)
-        ]
+        groups = [Stored(self.batches - made, keys, today) for made, keys in spaced(self._stored)]
         self._stored.append((self.batches, today))
-        if len(self._stored) > 4 * consistency.AGES:
+        if len(self._stored) > 4 * AGES:
             self._stored = self._stored[::2]  # a long run keeps the first, and the newer ones
         return groups
 

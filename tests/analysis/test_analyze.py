@@ -9,11 +9,12 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
-from simco_methods.analysis import ANALYSES, consistency, gradient, hardness
-from simco_methods.analysis.consistency import Stored, by_age, by_order
+from simco_methods.analysis import ANALYSES, gradient, hardness, stored
+from simco_methods.analysis.consistency import by_age, by_order
 from simco_methods.analysis.encoder import load_checkpoint
 from simco_methods.analysis.samples import Samples, scalar_temperature
 from simco_methods.analysis.settings import parse_settings
+from simco_methods.analysis.stored import Stored
 from simco_methods.analyze import analyze
 from simco_methods.losses import (
     anchor_hardness,
@@ -166,16 +167,16 @@ def test_the_batch_statistics_are_those_of_training(runs, monkeypatch):
     found.checkpoint.cfg.optimizer.batch_size = 8
     rows = ANALYSES["consistency"].run(found).rows
     assert min(row["cosine"] for row in rows) == pytest.approx(1, abs=1e-5)
-    whole = consistency._made_anew
-    monkeypatch.setattr(consistency, "_made_anew", lambda net, images, _: whole(net, images, 8))
-    apart = list(consistency._queued(found))
+    whole = stored._made_anew
+    monkeypatch.setattr(stored, "_made_anew", lambda net, images, _: whole(net, images, 8))
+    apart = list(stored.queued_keys(found))
     monkeypatch.undo()
     queue = found.checkpoint.queues[0]
     for group in apart:
         queue.keys[(queue.ages() == group.age).nonzero().squeeze(1)] = group.today
     rows = ANALYSES["consistency"].run(found).rows
     assert min(row["cosine"] for row in rows) == pytest.approx(1, abs=1e-5)
-    assert consistency.by_age(apart)[0]["cosine"] < 0.9999
+    assert by_age(apart)[0]["cosine"] < 0.9999
 
 
 def test_keys_drift_with_age(runs):
