@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the dictionary does for the two components of the gradient, on a fifth of CIFAR-10 with a small
 # network: ten runs of decoupled_moco, their table and figure, and the analyses of two of them. About
-# 5 minutes a run on 2 cores; RUNS="..." chooses some of them.
+# 8 minutes a run on 2 cores; RUNS="..." chooses some of them.
 #
 #   DATA=datasets OUT=runs/dictionary bash bash/dictionary_cifar10.sh [overrides]
 #
