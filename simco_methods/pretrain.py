@@ -17,8 +17,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from simco_methods.choice import check_host
+from simco_methods.overrides import GROUPS, accept_every_key
 
-_GROUPS = ("recipe", "dataset", "contrast", "augmentations")
 _failed: list[str] = []  # jobs of a sweep
 
 
@@ -40,30 +40,14 @@ def _hydra_main(cfg: DictConfig) -> None:
         run.fit()
 
 
-def accept_every_key(arguments: list[str]) -> list[str]:
-    """Lets ``key=value`` set keys that the YAML does not mention.
-
-    Hydra would refuse them with its own message; this way a valid key works and a misspelt one
-    reaches the check that names the nearest valid key. Config groups and Hydra's own keys stay.
-    """
-    accepted: list[str] = []
-    for argument in arguments:
-        key = argument.split("=", 1)[0]
-        plain = "=" in argument and key[:1].isalpha() and "@" not in key
-        if plain and key.split("/")[0] not in _GROUPS and key.split(".")[0] != "hydra":
-            argument = f"++{argument}"
-        elif accepted and accepted[-1] in ("--config-path", "-cp") and Path(argument).is_dir():
-            argument = str(Path(argument).resolve())  # Hydra would look beside this file
-        accepted.append(argument)
-    return accepted
-
-
 def _usage() -> str:
     root = importlib.resources.files("solo_configs")
     leaves = {
         folder.name: sorted(f.name.removesuffix(".yaml") for f in folder.iterdir())
         for folder in root.iterdir()
-        if folder.is_dir() and folder.name[0].isalpha() and folder.name not in _GROUPS
+        if folder.is_dir()
+        and folder.name[0].isalpha()
+        and folder.name not in (*GROUPS, "tables", "hydra")
     }
     own = {name for found in leaves.values() for name in found} - {"baselines", "linear"}
     with_baselines = sorted(name for name, found in leaves.items() if "baselines" in found)

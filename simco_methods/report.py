@@ -1,6 +1,7 @@
-"""``simco-report``: a table and a figure of several runs.
+"""``simco-report``: a table and a figure of several runs, or one of the paper's tables.
 
 simco-report runs/simco-digits/1a2b3c4d runs/mocov2-digits/5e6f7a8b --out comparison
+simco-report table5 --scale mini
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simco_methods.files import write_text
+from simco_methods.page import markdown_table
 from simco_methods.runner.plots import draw_curves
 
 # Column -> how a summary's value is written; a dash where a run has none.
@@ -77,13 +79,7 @@ def table(summaries: Sequence[dict[str, Any]]) -> str:
             except KeyError:
                 cells.append("-")
         lines.append(cells)
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    lines.insert(1, ["-" * width for width in widths])
-    padded = (
-        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        for line in lines
-    )
-    return "\n".join(f"| {line} |" for line in padded) + "\n"
+    return markdown_table(lines)
 
 
 def provenance(summaries: Sequence[dict[str, Any]]) -> str:
@@ -122,19 +118,53 @@ def report(folders: Sequence[Path], out: Path) -> str:
     return text
 
 
+def report_tables(names: Sequence[str], scale: str, results: Path, out: Path | None) -> str:
+    """Writes the reports of the paper's tables, of the runs that there are.
+
+    Args:
+        names: of tables, or their beginnings.
+        scale: at which they were run.
+        results: the folder that they were run into.
+        out: where to write, by default beside each table's plan.
+
+    Returns:
+        The tables in Markdown, and where all of it is.
+    """
+    from simco_methods.tables.definition import read_scale, read_table
+    from simco_methods.tables.plan import plan_file, read_plan
+    from simco_methods.tables.present import present
+
+    texts = []
+    for name in names:
+        table = read_table(name, read_scale(scale))
+        cells, overrides = read_plan(table, results)
+        folder = out / table.name if out else plan_file(results, scale, table.name).parent
+        texts.append(present(table, cells, overrides, folder))
+        texts.append(f"all of it: {folder / 'report.html'}\n")
+    return "\n".join(texts)
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="simco-report", description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
+    parser.add_argument("runs", nargs="+", help="folders of finished runs, or names of tables")
+    parser.add_argument("--out", type=Path, help="where to write (default: here; a table's own)")
+    parser.add_argument("--scale", default="paper", help="of tables: paper (default), mini, smoke")
     parser.add_argument(
-        "--out", type=Path, default=Path("."), help="where to write (default: here)"
+        "--results", type=Path, default=Path("runs/tables"), help="of tables: the scripts' OUT"
     )
     arguments = parser.parse_args()
     try:
-        text = report(arguments.runs, arguments.out)
+        # What is neither a folder nor a table is taken for what it looks like.
+        if any(Path(run).exists() or len(Path(run).parts) > 1 for run in arguments.runs):
+            out = arguments.out or Path(".")
+            text = report([Path(run) for run in arguments.runs], out)
+            print(f"{text}\nfigure: {out / 'comparison.png'}")
+        else:
+            given = arguments.scale, arguments.results, arguments.out
+            print(report_tables(arguments.runs, *given))
     except (OSError, ValueError) as error:
         sys.exit(f"simco-report: {error}")
-    print(f"{text}\nfigure: {arguments.out / 'comparison.png'}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ CONFIGS = ROOT / "solo_configs"
 LEAVES = sorted(
     f"{path.parent.name}/{path.stem}"
     for path in CONFIGS.glob("*/*.yaml")
-    if path.parent.name not in ("recipe", "dataset", "contrast", "augmentations")
+    if path.parent.name not in ("recipe", "dataset", "contrast", "augmentations", "tables")
     and path.stem != "linear"
 )
 # Of main_linear.py, and with methods of solo-learn's.

@@ -1,0 +1,69 @@
+"""Tables and pages for people: Markdown, and HTML with nothing beside it."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from simco_methods.files import write_text
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
+img { max-width: 100% } table { border-collapse: collapse; font-size: 13px }
+td, th { padding: .2rem .6rem; border-bottom: 1px solid #ddd; text-align: right }
+details { margin: .5rem 0 1.5rem } .facts td { text-align: left }
+"""
+
+
+def markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    """A Markdown table, its columns aligned; the first line is its head."""
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
+    padded = (
+        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        for line in ruled
+    )
+    return "\n".join(f"| {line} |" for line in padded) + "\n"
+
+
+def write_page(path: Path, title: str, parts: Iterable[str]) -> None:
+    """Writes a page of HTML ``parts`` below its title."""
+    title = text(title)
+    head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
+    body = [head, f"<style>{_STYLE}</style><h1>{title}</h1>", *parts]
+    write_text(path, "\n".join(body) + "\n")
+
+
+def facts_table(facts: Mapping[str, Any]) -> str:
+    """Names and what they are."""
+    rows = (
+        f"<tr><td>{text(name)}</td><td>{text(value)}</td></tr>" for name, value in facts.items()
+    )
+    return "\n".join(["<table class='facts'>", *rows, "</table>"])
+
+
+def image(path: Path) -> str:
+    """A PNG, put into the page."""
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f"<p><img alt='{path.stem}' src='data:image/png;base64,{data}'></p>"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table with all columns that any row has."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    head = "".join(f"<th>{text(column)}</th>" for column in columns)
+    lines = (
+        "<tr>" + "".join(f"<td>{text(row.get(column))}</td>" for column in columns) + "</tr>"
+        for row in rows
+    )
+    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+
+
+def text(value: Any) -> str:
+    """A value as text of a page; nothing for None."""
+    if value is None:
+        return ""
+    return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))

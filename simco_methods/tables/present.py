@@ -1,0 +1,212 @@
+"""A table for people: Markdown, CSV, a plot, and one page with all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simco_methods.analysis.finding import panels
+from simco_methods.files import write_csv, write_text
+from simco_methods.page import facts_table, image, markdown_table, text, write_page
+from simco_methods.page import table as html_table
+from simco_methods.tables.cells import Cell
+from simco_methods.tables.collect import Figure, Verdict, collect, judge
+from simco_methods.tables.definition import Table
+
+_METRICS = {
+    "val_acc1": "online linear accuracy, last epoch (%)",
+    "knn_acc1": "kNN accuracy after training (%)",
+    "anchor_entropy": "normalised entropy of r+",
+}
+_EVERY_RUN = ("dataset", "backbone", "epochs", "processes", "hardware", "host")
+
+
+def present(table: Table, cells: Sequence[Cell], overrides: Sequence[str], folder: Path) -> str:
+    """Writes table.md, table.csv, runs.csv, table.png and report.html into ``folder``.
+
+    Returns:
+        What table.md holds.
+    """
+    figures = collect(table, cells)
+    verdicts = judge(table, figures)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(folder / "table.csv", [_line(figure, table) for figure in figures])
+    write_csv(folder / "runs.csv", [_run_line(cell, table) for cell in cells])
+    draw(table, figures, folder / "table.png")
+    facts = _facts(table, figures, cells, overrides)
+    markdown = "\n".join(
+        [
+            f"# {table.title}\n",
+            markdown_table(_grid(table, figures)),
+            *(f"* {verdict.ordering.says}: {verdict.text}" for verdict in verdicts),
+            *([""] if verdicts else []),
+            *([f"{table.note.strip()}\n"] if table.note else []),
+            *(f"{name}: {value}  " for name, value in facts.items()),
+        ]
+    )
+    write_text(folder / "table.md", f"{markdown}\n")
+    _write_html(folder, table, figures, verdicts, cells, facts)
+    return f"{markdown}\n"
+
+
+def _shown(table: Table, value: float | None, sign: str = "") -> str:
+    if value is None:
+        return ""
+    return f"{value:{sign}.{2 if 'acc' in table.metric else 6}f}"
+
+
+def _grid(table: Table, figures: Sequence[Figure]) -> list[list[str]]:
+    head = f"{table.rows_are or ''} \\ {table.columns_are}".strip(" \\")
+    lines = [[head, *table.columns]]
+    for row in table.rows:
+        chosen = [figure for figure in figures if figure.row == row]
+        lines.append([row, *(_cell(table, figure) for figure in chosen)])
+        if any(figure.paper is not None for figure in chosen):
+            paper = [_shown(table, figure.paper) for figure in chosen]
+            lines.append([f"{row}, paper", *paper])
+        if table.scale.name == "paper" and any(_difference(figure) for figure in chosen):
+            differ = [_shown(table, _difference(figure), "+") for figure in chosen]
+            lines.append([f"{row}, difference", *differ])
+    return lines
+
+
+def _cell(table: Table, figure: Figure) -> str:
+    if figure.mean is None:
+        return ", ".join(dict.fromkeys(figure.missing))
+    shown = _shown(table, figure.mean)
+    if figure.std is not None:
+        shown += f" ± {_shown(table, figure.std)} ({len(figure.values)})"
+    if figure.missing:
+        shown += f" [{len(figure.missing)} {', '.join(dict.fromkeys(figure.missing))}]"
+    return shown
+
+
+def _difference(figure: Figure) -> float | None:
+    known = figure.mean is not None and figure.paper is not None
+    return figure.mean - figure.paper if known else None
+
+
+def _line(figure: Figure, table: Table) -> dict[str, Any]:
+    at_paper_scale = table.scale.name == "paper"
+    return {
+        "row": figure.row,
+        "column": figure.column,
+        "metric": table.metric,
+        "mean": figure.mean,
+        "std": figure.std,
+        "n": len(figure.values),
+        "missing": len(figure.missing),
+        "paper": figure.paper,
+        "difference": _difference(figure) if at_paper_scale else None,
+        "knn_acc1": _mean_of_figures(figure, "knn_acc1"),
+        "seconds": figure.average("seconds"),
+        "images_per_second": figure.average("images_per_second"),
+        "peak_memory_mib": figure.average("peak_memory_mib"),
+    }
+
+
+def _mean_of_figures(figure: Figure, key: str) -> float | None:
+    found = [r["figures"][key] for r in figure.results if key in r["figures"]]
+    return sum(found) / len(found) if found else None
+
+
+def _run_line(cell: Cell, table: Table) -> dict[str, Any]:
+    line = {"row": cell.row, "column": cell.column, "seed": cell.seed, "state": cell.state}
+    if not cell.finished:
+        return {**line, "run": cell.run.fingerprint}
+    found = cell.results()
+    keys = (*_EVERY_RUN, "seconds", "images_per_second", "peak_memory_mib", "started")
+    return {
+        **line,
+        table.metric: found["figures"][table.metric],
+        **{key: found["figures"].get(key) for key in ("knn_acc1", "untrained_knn_acc1")},
+        **{key: found.get(key) for key in keys},
+        "versions": _versions(found),
+        "run": cell.run.fingerprint,
+    }
+
+
+def _versions(summary: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
+
+
+def _facts(
+    table: Table, figures: Sequence[Figure], cells: Sequence[Cell], overrides: Sequence[str]
+) -> dict[str, str]:
+    results = [result for figure in figures for result in figure.results]
+    seeds = dict.fromkeys(str(cell.seed) for cell in cells)
+    facts = {
+        "metric": _METRICS.get(table.metric, table.metric) + "; mean ± std (number of seeds)",
+        "scale": table.scale.name + (f", with {' '.join(overrides)}" if overrides else ""),
+        "seeds": ", ".join(seeds),
+        "cells": f"{sum(cell.finished for cell in cells)} of {len(cells)} finished",
+    }
+    for key in _EVERY_RUN:
+        found = dict.fromkeys(str(result.get(key)) for result in results)
+        if found:
+            facts[key] = "; ".join(found)
+    versions = dict.fromkeys(_versions(result) for result in results)
+    if versions:
+        facts["versions"] = "; ".join(versions)
+    return facts
+
+
+def draw(table: Table, figures: Sequence[Figure], path: Path) -> None:
+    """Means and standard deviations against the columns, a line a row; the paper's dashed."""
+    figure, (axes,) = panels((table.columns_are, _METRICS.get(table.metric, table.metric)))
+    columns = list(table.columns)
+    for number, row in enumerate(table.rows):
+        chosen = [f for f in figures if f.row == row and f.mean is not None]
+        style = {"color": f"C{number % 10}", "marker": "o", "markersize": 4}
+        if chosen:
+            axes.errorbar(
+                [columns.index(f.column) for f in chosen],
+                [f.mean for f in chosen],
+                [f.std or 0.0 for f in chosen],
+                capsize=3,
+                label=row,
+                **style,
+            )
+        known = [f for f in figures if f.row == row and f.paper is not None]
+        if known:
+            places = [columns.index(f.column) for f in known]
+            line = {**style, "marker": "x", "linestyle": "--", "alpha": 0.6}
+            axes.plot(places, [f.paper for f in known], label=f"{row}, paper", **line)
+    axes.set_xticks(range(len(columns)), columns)
+    axes.set_xlim(-0.5, len(columns) - 0.5)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize="small", title=table.rows_are or None)
+    axes.set_title(f"{table.title}\n(scale {table.scale.name})", fontsize="medium")
+    figure.savefig(path, dpi=120)
+
+
+def _write_html(
+    folder: Path,
+    table: Table,
+    figures: Sequence[Figure],
+    verdicts: Sequence[Verdict],
+    cells: Sequence[Cell],
+    facts: dict[str, str],
+) -> None:
+    head, *lines = _grid(table, figures)
+    grid = [dict(zip(head, line, strict=True)) for line in lines]
+    statements = (
+        f"<li>{text(verdict.ordering.says)}: <b>{text(verdict.text)}</b></li>"
+        for verdict in verdicts
+    )
+    parts = [
+        html_table(grid),
+        "<ul>",
+        *statements,
+        "</ul>",
+        f"<p>{text(table.note)}</p>",
+        image(folder / "table.png"),
+        facts_table(facts),
+        "<details><summary>every place</summary>",
+        html_table([_line(figure, table) for figure in figures]),
+        "</details><details><summary>every run</summary>",
+        html_table([_run_line(cell, table) for cell in cells]),
+        "</details>",
+    ]
+    write_page(folder / "report.html", table.title, parts)

@@ -1,0 +1,135 @@
+"""How fast runs will be on this machine: a few batches of each kind, in a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from simco_methods.files import write_json
+
+_IMAGES_PER_BATCH = 256  # of which a scale gives the number
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a probe of a kind of run found; ``error`` if it could not be made."""
+
+    images_per_second: float = 0.0
+    train_images: int = 0
+    folder_bytes: int = 0
+    error: str = ""
+
+    def seconds(self, epochs: int) -> float:
+        """Of a whole run: its images, a tenth for evaluation, its start."""
+        return 15 + 1.1 * epochs * self.train_images / self.images_per_second
+
+
+def kind(cfg: DictConfig) -> str:
+    """Runs of one kind take the same time an image."""
+    keys = ("symmetric", "proj_hidden_dim", "proj_output_dim")
+    method = {key: cfg.method_kwargs[key] for key in keys if key in cfg.method_kwargs}
+    data = {k: v for k, v in cfg.data.items() if k != "download"}
+    parts = [cfg.method, method, data, cfg.backbone, cfg.augmentations, cfg.precision, cfg.devices]
+    plain = [OmegaConf.to_container(p) if OmegaConf.is_config(p) else p for p in parts]
+    return json.dumps(plain, sort_keys=True)
+
+
+def probe(
+    cfgs: Mapping[str, DictConfig], batches: int, hardware: str, cache: Path
+) -> dict[str, Speed]:
+    """Speeds by kind; those measured before on the same hardware are taken from ``cache``.
+
+    Args:
+        cfgs: a config of each kind, composed.
+        batches: to time, of 256 images.
+        hardware: what they run on.
+        cache: a JSON file of former probes.
+    """
+    known = _read(cache)
+    found = {
+        name: Speed(**known[f"{hardware}: {name}"])
+        for name in cfgs
+        if f"{hardware}: {name}" in known
+    }
+    missing = {name: cfg for name, cfg in cfgs.items() if name not in found}
+    if not missing:
+        return found
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answers = Path(folder) / "asked.json", Path(folder) / "answers.json"
+        configs = {name: OmegaConf.to_container(cfg) for name, cfg in missing.items()}
+        write_json(asked, {"batches": batches, "configs": configs})
+        done = subprocess.run(
+            [sys.executable, "-m", "simco_methods.tables.probe", str(asked), str(answers)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        new = _read(answers)
+    last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+    for name in missing:
+        found[name] = Speed(**new.get(name, {"error": f"the probe ended early: {last}"}))
+    measured = {f"{hardware}: {k}": vars(v) for k, v in found.items() if not v.error}
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    write_json(cache, {**known, **measured})
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def measure(cfg: DictConfig, batches: int, folder: Path) -> Speed:
+    """Two epochs of ``batches`` batches in ``folder``; the second counts."""
+    from simco_methods.runner.train import prepare
+
+    cfg = OmegaConf.merge(
+        cfg,
+        {
+            "output_dir": str(folder),
+            "max_epochs": 2,
+            "limit_train_batches": max(2, batches * _IMAGES_PER_BATCH // cfg.optimizer.batch_size),
+            "limit_val_batches": 1,
+            "scheduler": {"warmup_epochs": 0},
+            "knn_eval": {"enabled": False},
+            "checkpoint": {"enabled": True, "dir": None, "keep_prev": False},
+            "wandb": {"enabled": False},
+            "auto_resume": {"enabled": False},
+        },
+    )
+    run = prepare(cfg)
+    images = len(run.data.train)
+    run.fit()
+    with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
+        rate = float(list(csv.DictReader(file))[-1]["images_per_second"])
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Speed(rate, images, size)
+
+
+def main(asked: Sequence[str]) -> None:
+    """``python -m simco_methods.tables.probe ASKED ANSWERS``."""
+    given = json.loads(Path(asked[0]).read_text(encoding="utf-8"))
+    answers: dict[str, Any] = {}
+    for number, (name, content) in enumerate(given["configs"].items()):
+        folder = Path(asked[0]).parent / str(number)
+        try:
+            speed = measure(OmegaConf.create(content), given["batches"], folder)
+        except Exception as error:  # the cell's own run will say it in full
+            speed = Speed(error=f"{type(error).__name__}: {error}".splitlines()[0])
+        answers[name] = vars(speed)
+        write_json(Path(asked[1]), answers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

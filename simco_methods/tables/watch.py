@@ -1,0 +1,106 @@
+"""Progress over cells and within them, read from their folders: whoever runs them, and wherever."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+
+from tqdm import tqdm
+
+from simco_methods.tables.cells import Run
+
+_SECONDS = 1.0  # between two looks
+
+
+class Watch:
+    """Shows how far runs are while they run: bars on a terminal, else a line a change.
+
+    Args:
+        runs: a run's label to the run, in their order.
+    """
+
+    def __init__(self, runs: Mapping[str, Run]):
+        self._runs = dict(runs)
+        self._before = {label: _mark(run) for label, run in runs.items()}
+        self._bars: dict[str, tqdm] = {}
+        self._on_terminal = sys.stdout.isatty()
+        self._all = tqdm(
+            total=len(runs), desc="cells", disable=not self._on_terminal, file=sys.stdout
+        )
+        self._ended = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._look()
+        for bar in [*self._bars.values(), self._all]:
+            bar.close()
+
+    def _look_on(self) -> None:
+        while not self._stop.wait(_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        for label, run in list(self._runs.items()):
+            if _mark(run) == self._before[label]:
+                continue  # not begun
+            if label not in self._bars:
+                self._bars[label] = self._begin(label, run)
+            bar = self._bars[label]
+            bar.update(run.epochs_done - bar.n)
+            if run.finished or run.failure.exists():
+                self._end(label, run)
+
+    def _begin(self, label: str, run: Run) -> tqdm:
+        if not self._on_terminal:
+            self._say(f"{label}: started, {run.log}")
+        return tqdm(
+            total=run.cfg.max_epochs,
+            desc=label,
+            unit="epoch",
+            leave=False,
+            disable=not self._on_terminal,
+            file=sys.stdout,
+        )
+
+    def _end(self, label: str, run: Run) -> None:
+        del self._runs[label]
+        self._bars.pop(label).close()
+        self._ended += 1
+        self._all.update()
+        self._say(f"[{self._ended}/{self._all.total}] {label}: {_outcome(run)}")
+
+    def _say(self, line: str) -> None:
+        if self._on_terminal:
+            tqdm.write(line, file=sys.stdout)
+        else:
+            print(line, flush=True)
+
+
+def _mark(run: Run) -> float | None:
+    """Changes when the run is begun or taken up again."""
+    return run.log.stat().st_mtime if run.log.exists() else None
+
+
+def _outcome(run: Run) -> str:
+    if not run.finished:
+        reason = run.failure.read_text(encoding="utf-8").strip()
+        return f"failed: {reason} (all of it: {run.log})"
+    summary = json.loads((run.folder / "summary.json").read_text(encoding="utf-8"))
+    accuracy = summary["last_epoch"].get("val_acc1")
+    shown = "" if accuracy is None else f", online accuracy {accuracy:.2f} %"
+    return f"finished in {summary['seconds']:.0f} s{shown}"
