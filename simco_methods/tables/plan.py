@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_module
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -52,17 +55,14 @@ def expand(table: Table, settings: Settings) -> list[Cell]:
     """
     cells = []
     said = io.StringIO()
-    with initialize_config_module("solo_configs", version_base="1.3"):
-        for seed in settings.seeds:
-            for row, across in table.rows.items():
-                for column, down in table.columns.items():
-                    try:
-                        with contextlib.redirect_stdout(said):
-                            run = _run(table, (row, across), (column, down), seed, settings)
-                    except (ValueError, HydraException, OmegaConfBaseException) as error:
-                        place = f"{table.name}, {row}, {column}"
-                        raise ValueError(f"{place}: {error}") from error
-                    cells.append(Cell(row, column, seed, run, table.analysis))
+    places = itertools.product(settings.seeds, table.rows.items(), table.columns.items())
+    for seed, row, column in places:
+        try:
+            with contextlib.redirect_stdout(said):
+                run = _run(table, row, column, seed, settings)
+        except (ValueError, HydraException, OmegaConfBaseException) as error:
+            raise ValueError(f"{table.name}, {row[0]}, {column[0]}: {error}") from error
+        cells.append(Cell(row[0], column[0], seed, run, table.analysis))
     for line in dict.fromkeys(said.getvalue().splitlines()):
         print(line)
     return cells
@@ -86,14 +86,33 @@ def _run(
     leaf = dataset
     if dataset == "custom":  # of any size: taken as small images
         leaf = "cifar10"
-        overrides = ["dataset=custom", "augmentations@augmentations=crop32", *overrides]
-    cfg = compose(f"{leaf}/{config}", overrides=accept_every_key(overrides))
-    OmegaConf.set_struct(cfg, False)
+        overrides = ["dataset=custom", "augmentations=crop32", *overrides]
+    cfg = _composed(f"{leaf}/{config}", accept_every_key(overrides))
     _share_the_batch(cfg)
     name = fingerprint(complete(cfg))
     folder = settings.out / "cells" / name
     cfg.output_dir = str(folder)
     return Run(name, folder, cfg)
+
+
+def _composed(name: str, overrides: Sequence[str]) -> DictConfig:
+    """What Hydra composes, with each leaf and its groups read once for all cells."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    groups = tuple(o.input_line for o in parsed if not o.is_force_add())
+    cfg = _leaf(name, groups).copy()
+    for override in parsed:
+        if override.is_force_add():
+            key, value = override.key_or_group, override.value()
+            OmegaConf.update(cfg, key, value, merge=True, force_add=True)
+    return cfg
+
+
+@functools.lru_cache
+def _leaf(name: str, overrides: tuple[str, ...]) -> DictConfig:
+    with initialize_config_module("solo_configs", version_base="1.3"):
+        cfg = compose(name, overrides=list(overrides))
+    OmegaConf.set_struct(cfg, False)
+    return cfg
 
 
 def _data(dataset: str, folder: Path) -> Iterator[str]:
