@@ -21,6 +21,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="simco-table",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument(
         "arguments",

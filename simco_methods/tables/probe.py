@@ -43,26 +43,17 @@ def kind(cfg: DictConfig) -> str:
     return json.dumps(plain, sort_keys=True)
 
 
-def probe(
-    cfgs: Mapping[str, DictConfig], batches: int, hardware: str, cache: Path
-) -> dict[str, Speed]:
-    """Speeds by kind; those measured before on the same hardware are taken from ``cache``.
+def probe(cfgs: Mapping[str, DictConfig], batches: int, cache: Probes) -> dict[str, Speed]:
+    """Speeds by kind, of the cache or of a process that measures those that are not there.
 
     Args:
         cfgs: a config of each kind, composed.
         batches: to time, of 256 images.
-        hardware: what they run on.
-        cache: a JSON file of former probes.
+        cache: of this hardware; those measured are added.
     """
-    known = _read(cache)
-    found = {
-        name: Speed(**known[f"{hardware}: {name}"])
-        for name in cfgs
-        if f"{hardware}: {name}" in known
-    }
-    missing = {name: cfg for name, cfg in cfgs.items() if name not in found}
+    missing = {name: cfg for name, cfg in cfgs.items() if name not in cache.speeds}
     if not missing:
-        return found
+        return {name: cache.speeds[name] for name in cfgs}
     with tempfile.TemporaryDirectory() as folder:
         asked, answers = Path(folder) / "asked.json", Path(folder) / "answers.json"
         configs = {name: OmegaConf.to_container(cfg) for name, cfg in missing.items()}
@@ -76,11 +67,27 @@ def probe(
         new = _read(answers)
     last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
     for name in missing:
-        found[name] = Speed(**new.get(name, {"error": f"the probe ended early: {last}"}))
-    measured = {f"{hardware}: {k}": vars(v) for k, v in found.items() if not v.error}
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    write_json(cache, {**known, **measured})
-    return found
+        cache.speeds[name] = Speed(**new.get(name, {"error": f"the probe ended early: {last}"}))
+    return {name: cache.speeds[name] for name in cfgs}
+
+
+class Probes:
+    """What former probes found on the same hardware, in a JSON file.
+
+    Attributes:
+        speeds: by kind.
+    """
+
+    def __init__(self, path: Path, hardware: str):
+        self._path, self._hardware = path, hardware
+        known = _read(path).get(hardware, {})
+        self.speeds = {name: Speed(**values) for name, values in known.items()}
+
+    def write(self) -> None:
+        """Adds what has been measured since to the file."""
+        measured = {name: vars(speed) for name, speed in self.speeds.items() if not speed.error}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(self._path, {**_read(self._path), self._hardware: measured})
 
 
 def _read(path: Path) -> dict[str, Any]:

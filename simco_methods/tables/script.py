@@ -16,7 +16,7 @@ from simco_methods.tables.definition import Table, read_scale, read_table, table
 from simco_methods.tables.launch import launch, launcher_name
 from simco_methods.tables.plan import Settings, expand, plan_file, write_plan
 from simco_methods.tables.present import present
-from simco_methods.tables.probe import Speed, kind, probe
+from simco_methods.tables.probe import Probes, Speed, kind, probe
 from simco_methods.tables.watch import Watch
 
 
@@ -31,6 +31,7 @@ class Script:
     """
 
     def __init__(self, arguments: argparse.Namespace):
+        self._dry = arguments.dry
         words = arguments.arguments
         overrides = [word for word in words if "=" in word]
         names = [word for word in words if "=" not in word]
@@ -107,8 +108,10 @@ class Script:
         print(f"  measuring how fast {hardware(device, 1)} is ...", flush=True)
         kinds = {cell.run.fingerprint: kind(cell.run.cfg) for cell in cells}
         examples = {kinds[cell.run.fingerprint]: cell.run.cfg for cell in reversed(cells)}
-        cache = self._settings.out / "probes.json"
-        speeds = probe(examples, self._scale.probe_batches, hardware(device, 1), cache)
+        probes = Probes(self._settings.out / "probes.json", hardware(device, 1))
+        speeds = probe(examples, self._scale.probe_batches, probes)
+        if not self._dry:
+            probes.write()
         return self._sum_up(cells, {name: speeds[of] for name, of in kinds.items()})
 
     def _sum_up(self, cells: Sequence[Cell], speeds: Mapping[str, Speed]) -> list[str]:

@@ -1,0 +1,262 @@
+"""``simco-table`` as a command: it completes a table, whatever happens, and runs nothing twice."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from simco_methods.tables import cell as cell_process
+from simco_methods.tables import launch
+from simco_methods.tables.locks import lock
+from tests.helpers import ROOT, run_script
+from tests.tables.test_tables import table_and_cells
+
+# Two runs of seconds each.
+NAME = "supervised_hardness"
+QUICK = ("-m", "simco_methods.table", NAME, "--scale", "smoke")
+LAYOUT = ("data.train_images_per_class=13", "optimizer.batch_size=32", "knn_eval.offline=false")
+
+
+@pytest.fixture(scope="module")
+def probes(tmp_path_factory):
+    """A probe of the kind of run that these tests make, made once."""
+    folder = tmp_path_factory.mktemp("probes")
+    done = table(folder, "--only", "equal")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "runs" / "tables" / "probes.json"
+
+
+@pytest.fixture
+def folder(tmp_path, probes):
+    """A place to run a table in that was probed before."""
+    (tmp_path / "runs" / "tables").mkdir(parents=True)
+    shutil.copy(probes, tmp_path / "runs" / "tables")
+    return tmp_path
+
+
+def table(folder, *arguments, **env):
+    return run_script(*QUICK, *LAYOUT, *arguments, cwd=folder, **env)
+
+
+def start(folder, *arguments):
+    return subprocess.Popen(
+        [sys.executable, *QUICK, *LAYOUT, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SIMCO_HOST": "builtin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def cells(folder):
+    return sorted((folder / "runs" / "tables" / "cells").iterdir())
+
+
+def starts(cell):
+    return (cell / "log.txt").read_text().count("---- ")
+
+
+def test_a_dry_run_only_prints(tmp_path):
+    dry = table(tmp_path, "--dry", "--seeds", "5", "6")
+    assert dry.returncode == 0, dry.stderr
+    assert "4 cells (0 finished), 4 runs" in dry.stdout and "4 runs to make" in dry.stdout
+    assert " for 4 runs, about " in dry.stdout and "MiB of disk" in dry.stdout
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_table_from_nothing_and_nothing_left(folder):
+    first = table(folder)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "[2/2] cross entropy, equal, seed 5" in first.stdout
+    results = folder / "runs" / "tables" / "smoke" / NAME
+    assert {path.name for path in results.iterdir()} == {
+        "plan.json", "report.html", "runs.csv", "table.csv", "table.md", "table.png",
+    }  # fmt: skip
+    assert (results / "table.md").read_text() in first.stdout
+    assert {path.name for path in folder.iterdir()} == {"runs"}
+
+    again = table(folder)
+    assert again.returncode == 0 and "nothing is left to run" in again.stdout
+    assert [starts(cell) for cell in cells(folder)] == [1, 1]
+    # Another seed is another run; what is there is counted in.
+    more = table(folder, "--seeds", "5", "6", "--only", "equal", "--dry")
+    assert "4 cells (2 finished), 4 runs" in more.stdout and "1 run to make" in more.stdout
+    report = run_script("-m", "simco_methods.report", NAME, "--scale", "smoke", cwd=folder)
+    assert report.returncode == 0 and (results / "table.md").read_text() in report.stdout
+
+
+def test_a_failed_run_is_named_and_does_not_stop_the_others(folder):
+    _, found = table_and_cells(NAME, "smoke", overrides=LAYOUT)
+    bad = folder / "runs" / "tables" / "cells" / found[0].run.fingerprint
+    broken = bad / "checkpoints" / "last.ckpt"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("no checkpoint")
+    done = table(folder)
+    assert done.returncode == 1
+    assert f"[1/2] {found[0].label} ({bad.name}): failed: " in done.stdout
+    assert f"[2/2] {found[1].label}" in done.stdout and "finished in" in done.stdout
+    *_, last = done.stdout.splitlines()
+    assert last.startswith(f"failed: {found[0].label}: ") and f"{bad.name}/log.txt)" in last
+    assert "last.ckpt is no checkpoint that simco-pretrain can continue" in last
+    assert "| failed" in done.stdout and "cells: 1 of 2 finished" in done.stdout
+
+    broken.unlink()
+    done = table(folder)
+    assert done.returncode == 0 and "1 run to make" in done.stdout, done.stdout
+    assert "cells: 2 of 2 finished" in done.stdout and not (bad / "failed.txt").exists()
+
+
+def test_two_copies_on_one_folder_run_nothing_twice(folder):
+    for copy in [start(folder), start(folder)]:
+        text, _ = copy.communicate(timeout=300)
+        assert copy.returncode == 0, text
+    for cell in cells(folder):
+        # A copy that comes to it later finds it finished.
+        assert (cell / "log.txt").read_text().count("epoch 1/1") == 1
+        assert (cell / "summary.json").exists()
+
+
+def test_a_run_without_its_script_keeps_its_lock(tmp_path):
+    held = lock(tmp_path / "lock")
+    child = subprocess.Popen(["sleep", "60"], pass_fds=[held])
+    os.close(held)
+    assert lock(tmp_path / "lock") is None
+    child.kill()
+    child.wait()
+    again = lock(tmp_path / "lock")
+    assert again is not None
+    os.close(again)
+
+
+def test_a_cell_of_another_process_is_left_to_it(tmp_path):
+    held = lock(tmp_path / "lock")
+    assert held is not None and lock(tmp_path / "lock") is None
+    launch.run_cell(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"lock"}
+    os.close(held)
+    again = lock(tmp_path / "lock")
+    assert again is not None
+    os.close(again)
+
+
+def until_epoch(folder, epoch):
+    for _ in range(1200):
+        found = list(folder.glob("runs/tables/cells/*/metrics.csv"))
+        if found and found[0].read_text().count("\n") > epoch:
+            return
+        time.sleep(0.05)
+    raise AssertionError("it does not get that far")
+
+
+def test_interrupted_killed_and_completed(folder):
+    long = ["max_epochs=60", "--only", "equal"]
+    script = start(folder, *long)
+    until_epoch(folder, 1)
+    script.terminate()
+    text, _ = script.communicate(timeout=120)
+    assert script.returncode == 130, text
+    assert "| unfinished" in text and "the same command goes on" in text
+    (cell,) = cells(folder)
+    assert not (cell / "summary.json").exists() and not (cell / "failed.txt").exists()
+
+    done = len((cell / "metrics.csv").read_text().splitlines())
+    script = start(folder, *long)
+    until_epoch(folder, done)
+    os.killpg(script.pid, signal.SIGKILL)  # the run with it
+    script.communicate(timeout=120)
+    assert not (cell / "summary.json").exists()
+
+    end = table(folder, *long)
+    assert end.returncode == 0, end.stdout + end.stderr
+    rows = (cell / "metrics.csv").read_text().splitlines()
+    assert [row.split(",")[0] for row in rows[1:]] == [str(epoch) for epoch in range(60)]
+    assert starts(cell) == 3 and (cell / "log.txt").read_text().count("continues from") == 2
+
+
+def test_the_reason_of_a_killed_run(tmp_path):
+    log = tmp_path / "log.txt"
+    log.write_text("before\n---- now\n")
+    start = log.stat().st_size
+    with open(log, "a") as file:
+        file.write("epoch 1/3\nepoch 2/3\n")
+    expected = "killed by SIGKILL (out of memory?), after: epoch 2/3\n"
+    assert launch._reason(log, start, -signal.SIGKILL) == expected
+    assert launch._reason(log, start, 1) == "epoch 2/3\n"
+    assert launch._reason(log, log.stat().st_size, 1) == "no word of it\n"
+
+
+@pytest.mark.parametrize(
+    "launcher, count",
+    [(["joblib", "--jobs", "2"], 2), (["submitit_local", "--only", "equal"], 1)],
+    ids=["joblib", "submitit"],
+)
+def test_other_launchers(launcher, count, folder):
+    done = table(folder, "--launcher", *launcher)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [starts(cell) for cell in cells(folder)] == [1] * count
+    assert f"cells: {count} of 2 finished" in done.stdout
+
+
+def test_the_slurm_launcher_composes():
+    given = ["hydra/launcher=simco_slurm", "hydra.launcher.partition=gpu"]
+    with initialize_config_module("solo_configs", version_base="1.3"):
+        cfg = compose(overrides=given, return_hydra_config=True)
+    launcher = cfg.hydra.launcher
+    assert launcher._target_.endswith("SlurmLauncher")
+    assert (launcher.partition, launcher.gpus_per_node, launcher.tasks_per_node) == ("gpu", 1, 1)
+    assert launcher.max_num_timeout > 0  # a job whose time is over continues
+
+
+def test_runs_for_slurm_are_those_of_its_gpus(tmp_path):
+    done = table(tmp_path, "--launcher", "slurm", "--dry", "precision=16-mixed")
+    assert done.returncode == 0, done.stderr
+    assert "no estimate: the runs are made on other machines than this" in done.stdout
+    assert "trains in 32-true" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (["table55"], "table55 is none of the tables"),
+        (["--scale", "huge"], "scale 'huge' is none of mini, paper, smoke"),
+        (["--only", "512"], "--only 512: is none of cross entropy, its hardness W, equal"),
+        (["max_epoch=1"], "max_epoch is no key of the runner; did you mean max_epochs?"),
+        (["--jobs", "2"], "--jobs is for --launcher joblib, not serial"),
+        (["--launcher", "joblib", "--jobs", "0"], "--jobs 0: must be 1 or more"),
+        (["--seed", "1"], "unknown option --seed"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_run(given, message, tmp_path):
+    done = table(tmp_path, *given)
+    assert done.returncode not in (0, None) and message in done.stderr
+    assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
+
+
+def test_a_launcher_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    assert launch.launcher_name("serial") == "basic"
+    with pytest.raises(ValueError, match=r"needs the package hydra-submitit-launcher: pip install"):
+        launch.launcher_name("slurm")
+
+
+def test_cells_at_a_time_take_gpus_of_their_own(tmp_path, monkeypatch):
+    from omegaconf import OmegaConf
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    cfg = OmegaConf.create({"devices": "1", "accelerator": "auto"})
+    taken = []
+    for _ in range(3):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+        cell_process._take_a_gpu(cfg, tmp_path)
+        taken.append(os.environ["CUDA_VISIBLE_DEVICES"])
+    assert taken == ["4", "7", "4,7"]  # more cells than GPUs: as without
+    for changes in ({"devices": [0, 1]}, {"accelerator": "cpu"}):
+        cell_process._take_a_gpu(OmegaConf.merge(cfg, changes), tmp_path / "other")
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,7"
