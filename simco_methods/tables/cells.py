@@ -63,6 +63,7 @@ class Run:
 class Cell:
     """A place in a table, for one seed."""
 
+    table: str
     row: str
     column: str
     seed: int
@@ -72,7 +73,8 @@ class Cell:
     @property
     def label(self) -> str:
         """For people."""
-        return f"{self.row}, {self.column}, seed {self.seed}"
+        short = self.table.split("_")[0] if self.table[:5] in ("table", "figur") else self.table
+        return f"{short}: {self.row}, {self.column}, seed {self.seed}"
 
     @property
     def finished(self) -> bool:
@@ -86,6 +88,8 @@ class Cell:
             return "finished"
         if self.run.failure.exists():
             return "failed"
+        if self.run.finished:
+            return "not analysed"
         return "unfinished" if self.run.epochs_done else "missing"
 
     @property

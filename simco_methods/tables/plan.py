@@ -62,7 +62,7 @@ def expand(table: Table, settings: Settings) -> list[Cell]:
                 run = _run(table, row, column, seed, settings)
         except (ValueError, HydraException, OmegaConfBaseException) as error:
             raise ValueError(f"{table.name}, {row[0]}, {column[0]}: {error}") from error
-        cells.append(Cell(row[0], column[0], seed, run, table.analysis))
+        cells.append(Cell(table.name, row[0], column[0], seed, run, table.analysis))
     for line in dict.fromkeys(said.getvalue().splitlines()):
         print(line)
     return cells
@@ -170,5 +170,6 @@ def read_plan(table: Table, out: Path) -> tuple[list[Cell], list[str]]:
     for place in plan["cells"]:
         folder = out / "cells" / place["run"]
         run = Run(place["run"], folder, OmegaConf.create())
-        cells.append(Cell(place["row"], place["column"], place["seed"], run, table.analysis))
+        where = place["row"], place["column"], place["seed"]
+        cells.append(Cell(table.name, *where, run, table.analysis))
     return cells, plan["overrides"]

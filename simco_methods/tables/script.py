@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -75,15 +76,16 @@ class Script:
         return jobs
 
     @property
-    def _to_run(self) -> list[list[Cell]]:
-        """The places of each run that is wanted and not there yet."""
-        return [places for places in self._wanted.values() if not all(c.finished for c in places)]
+    def _left(self) -> list[Cell]:
+        """Of each run that is wanted and not at its end, a place that it is wanted for."""
+        unfinished = ([c for c in places if not c.finished] for places in self._wanted.values())
+        return [cells[0] for cells in unfinished if cells]
 
     # ---- before ----------------------------------------------------------------------------------
 
     def announce(self) -> None:
         """Prints cells, runs, an estimate of the time and of the disk space."""
-        out, to_run = self._settings.out, self._to_run
+        out, to_run = self._settings.out, self._left
         for table in self._tables:
             cells = self._cells[table.name]
             finished = sum(cell.finished for cell in cells)
@@ -92,14 +94,13 @@ class Script:
                 f"{table.title}: scale {self._scale.name}, {len(cells)} cells "
                 f"({finished} finished), {_count(runs, 'run')}"
             )
-        for places in to_run:
-            cell = places[0]
+        for cell in to_run:
             print(f"  {cell.run.fingerprint}  {cell.label}: {cell.state}")
         if not to_run:
             print("nothing is left to run")
             return
         print(f"{_count(len(to_run), 'run')} to make in {out / 'cells'}", flush=True)
-        print("\n".join(self._estimate([places[0] for places in to_run])), flush=True)
+        print("\n".join(self._estimate(to_run)), flush=True)
 
     def _estimate(self, cells: Sequence[Cell]) -> list[str]:
         device = torch.device("cpu" if runs_on_cpu(cells[0].run.cfg) else "cuda")
@@ -146,22 +147,16 @@ class Script:
         """Runs what is to be run, reports; returns 1 if a run has failed."""
         for table in self._tables:
             write_plan(table, self._cells[table.name], self._settings)
-        to_run = self._to_run
-        for places in to_run:
-            for cell in places:
+        for cell in itertools.chain(*self._wanted.values()):
+            if not cell.finished:
                 cell.prepare()
-        if to_run:
-            labels = {
-                f"{places[0].label} ({places[0].run.fingerprint})": places for places in to_run
-            }
-            watched = {label: places[0].run for label, places in labels.items()}
-            folders = [run.folder for run in watched.values()]
-            try:
-                with Watch(watched):
+        left = self._left
+        try:
+            if left:
+                folders = [cell.run.folder for cell in left]
+                with Watch(left):
                     launch(folders, self._settings.out, self._launcher, self._hydra)
-            finally:
-                self._report()
-        else:
+        finally:
             self._report()
         return self._close()
 
@@ -172,12 +167,12 @@ class Script:
             print(f"\n{text}\nall of it: {folder / 'report.html'}", flush=True)
 
     def _close(self) -> int:
-        left = [places[0] for places in self._to_run]
+        left = self._left
         failed = [cell for cell in left if cell.state == "failed"]
         for cell in failed:
             print(f"failed: {cell.label}: {cell.run.failure.read_text().strip()} ({cell.run.log})")
         if len(left) > len(failed):
-            print(f"{_count(len(left) - len(failed), 'run')} of another process not ended yet")
+            print(f"{_count(len(left) - len(failed), 'run')} not ended: of another process?")
         return 1 if failed else 0
 
 

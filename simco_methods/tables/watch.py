@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Sequence
 from types import TracebackType
 
 from tqdm import tqdm
 
-from simco_methods.tables.cells import Run
+from simco_methods.tables.cells import Cell, Run
 
 _SECONDS = 1.0  # between two looks
 
@@ -19,16 +19,16 @@ class Watch:
     """Shows how far runs are while they run: bars on a terminal, else a line a change.
 
     Args:
-        runs: a run's label to the run, in their order.
+        cells: a cell of each run, in their order.
     """
 
-    def __init__(self, runs: Mapping[str, Run]):
-        self._runs = dict(runs)
-        self._before = {label: _mark(run) for label, run in runs.items()}
+    def __init__(self, cells: Sequence[Cell]):
+        self._cells = {f"{cell.label} ({cell.run.fingerprint})": cell for cell in cells}
+        self._before = {label: _mark(cell.run) for label, cell in self._cells.items()}
         self._bars: dict[str, tqdm] = {}
         self._on_terminal = sys.stdout.isatty()
         self._all = tqdm(
-            total=len(runs), desc="cells", disable=not self._on_terminal, file=sys.stdout
+            total=len(cells), desc="cells", disable=not self._on_terminal, file=sys.stdout
         )
         self._ended = 0
         self._stop = threading.Event()
@@ -55,14 +55,15 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        for label, run in list(self._runs.items()):
+        for label, cell in list(self._cells.items()):
+            run = cell.run
             if _mark(run) == self._before[label]:
                 continue  # not begun
             if label not in self._bars:
                 self._bars[label] = self._begin(label, run)
             bar = self._bars[label]
             bar.update(run.epochs_done - bar.n)
-            if run.finished or run.failure.exists():
+            if cell.finished or run.failure.exists():
                 self._end(label, run)
 
     def _begin(self, label: str, run: Run) -> tqdm:
@@ -78,7 +79,7 @@ class Watch:
         )
 
     def _end(self, label: str, run: Run) -> None:
-        del self._runs[label]
+        del self._cells[label]
         self._bars.pop(label).close()
         self._ended += 1
         self._all.update()

@@ -1,6 +1,7 @@
 """From summaries to a table: figures, the paper's values and orderings, the files."""
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def cell(folder, row, column, value=None, seed=5, analysis=None, **changes):
             **changes,
         }
         (run.folder / "summary.json").write_text(json.dumps(summary))
-    return Cell(row, column, seed, run, analysis)
+    return Cell("a_table", row, column, seed, run, analysis)
 
 
 def fill(table, folder, value):
@@ -102,6 +103,9 @@ def test_states(tmp_path):
     assert waiting.state == "failed"
     (waiting.run.folder / "summary.json").write_text("{}")
     assert waiting.state == "finished"
+    waiting.run.failure.unlink()
+    analysis = read_table("figure3", read_scale("mini")).analysis
+    assert dataclasses.replace(waiting, analysis=analysis).state == "not analysed"
     with pytest.raises(ValueError, match="summary.json is no summary of a run"):
         waiting.results()
 
@@ -159,7 +163,7 @@ def test_figures_of_an_analysis(tmp_path):
         "temperatures=[0.05,0.1,0.2,0.5,1.0]", "sizes=[64,256,1024,4096]",
     )  # fmt: skip
     run = cell(tmp_path, "0.05", "64", 40.0).run
-    cells = [Cell(r, c, 5, run, analysis) for r in table.rows for c in table.columns]
+    cells = [Cell(table.name, r, c, 5, run, analysis) for r in table.rows for c in table.columns]
     assert {c.state for c in cells} == {"missing"}
     folder = analysis_folder(run.folder, analysis)
     cells[0].prepare()

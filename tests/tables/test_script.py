@@ -74,7 +74,7 @@ def test_a_dry_run_only_prints(tmp_path):
 def test_a_table_from_nothing_and_nothing_left(folder):
     first = table(folder)
     assert first.returncode == 0, first.stdout + first.stderr
-    assert "[2/2] cross entropy, equal, seed 5" in first.stdout
+    assert "[2/2] supervised_hardness: cross entropy, equal, seed 5" in first.stdout
     results = folder / "runs" / "tables" / "smoke" / NAME
     assert {path.name for path in results.iterdir()} == {
         "plan.json", "report.html", "runs.csv", "table.csv", "table.md", "table.png",
