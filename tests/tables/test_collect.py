@@ -164,7 +164,7 @@ def test_figures_of_an_analysis(tmp_path):
     )  # fmt: skip
     run = cell(tmp_path, "0.05", "64", 40.0).run
     cells = [Cell(table.name, r, c, 5, run, analysis) for r in table.rows for c in table.columns]
-    assert {c.state for c in cells} == {"missing"}
+    assert {c.state for c in cells} == {"not analysed"}
     folder = analysis_folder(run.folder, analysis)
     cells[0].prepare()
     assert json.loads((folder / "wanted.json").read_text())["file"] == "penalty.csv"
