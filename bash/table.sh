@@ -13,12 +13,18 @@
 # Arguments are overrides of every cell's config; hydra.launcher.* are the launcher's.
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-[ -z "${LAUNCHER:-}" ] || [ "$LAUNCHER" = serial ] || EXTRAS=launchers
+case ${LAUNCHER:-serial} in
+  serial) ;;
+  *) EXTRAS=${EXTRAS:+$EXTRAS,}launchers ;;
+esac
 source "$here/bash/setup.sh"
 
 table() {
+  local name=$1 dry=()
+  shift
+  case ${DRY:-0} in 0 | false | no) ;; *) dry=(--dry) ;; esac
   # shellcheck disable=SC2086 # one word a seed
-  simco-table "$@" --scale "${SCALE:-paper}" --seeds ${SEEDS:-5} --data "${DATA:-datasets}" \
+  simco-table "$name" --scale "${SCALE:-paper}" --seeds ${SEEDS:-5} --data "${DATA:-datasets}" \
     --out "${OUT:-runs/tables}" --only "${ONLY:-}" --launcher "${LAUNCHER:-serial}" \
-    ${JOBS:+--jobs "$JOBS"} ${DATASET:+--dataset "$DATASET"} ${DRY:+--dry}
+    ${JOBS:+--jobs "$JOBS"} ${DATASET:+--dataset "$DATASET"} ${dry[@]+"${dry[@]}"} "$@"
 }

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from simco_methods.analysis.samples import Samples
 
 
-def analyze(checkpoint: Path, arguments: list[str]) -> Path:
+def analyze(checkpoint: Path, arguments: list[str], out: Path | None = None) -> Path:
     """Runs the analyses that ``arguments`` ask for; returns the folder of the results.
 
     Args:
         checkpoint: of the pack's methods or of solo-learn's, with a backbone and a projector.
         arguments: ``key=value``, see :class:`~simco_methods.analysis.settings.Settings`.
+        out: where to write, instead of what ``arguments`` say.
 
     Raises:
         ValueError, FileNotFoundError: settings, a checkpoint or data that do not fit, by name.
@@ -48,7 +49,7 @@ def analyze(checkpoint: Path, arguments: list[str]) -> Path:
             left_out[name] = missing
     facts = _facts(samples)
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
-    folder = settings.out_folder(checkpoint)
+    folder = out or settings.out_folder(checkpoint)
     findings = []
     for name in names:
         if name in left_out:
@@ -70,7 +71,7 @@ def analyze(checkpoint: Path, arguments: list[str]) -> Path:
 
 
 def _facts(samples: Samples) -> dict[str, Any]:
-    from simco_methods.machine import hardware, versions
+    from simco_methods.machine import hardware, in_words, versions
 
     checkpoint, settings = samples.checkpoint, samples.settings
     cfg = checkpoint.cfg
@@ -85,7 +86,7 @@ def _facts(samples: Samples) -> dict[str, Any]:
         + (f"the {source}" if settings.keys == "encoder" else "the checkpoint's queue"),
         "seed": settings.seed,
         "machine": hardware(samples.device, 1),
-        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "versions": in_words(versions()),
     }
 
 

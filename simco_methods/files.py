@@ -14,7 +14,7 @@ from typing import Any
 
 def write_text(path: Path, content: str) -> None:
     """Writes a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary.write_text(content, encoding="utf-8")
     os.replace(temporary, path)
 

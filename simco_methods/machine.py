@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import sys
+from collections.abc import Mapping
 
 import torch
 
@@ -44,6 +45,11 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def in_words(versions: Mapping[str, str]) -> str:
+    """Versions on one line."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def peak_memory_mib(device: torch.device) -> float | None:

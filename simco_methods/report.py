@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from simco_methods.files import write_text
+from simco_methods.machine import in_words
 from simco_methods.page import markdown_table
 from simco_methods.runner.plots import draw_curves
 
@@ -87,7 +88,7 @@ def provenance(summaries: Sequence[dict[str, Any]]) -> str:
     lines = dict.fromkeys(
         f"{s['dataset']}, {s['backbone']}, {s['epochs']} epochs, seed {s['seed']}; "
         + f"{s['hardware']}; "
-        + ", ".join(f"{name} {version}" for name, version in s["versions"].items())
+        + in_words(s["versions"])
         for s in summaries
     )
     return "\n".join(lines) + "\n"
@@ -122,26 +123,36 @@ def report_tables(names: Sequence[str], scale: str, results: Path, out: Path | N
     """Writes the reports of the paper's tables, of the runs that there are.
 
     Args:
-        names: of tables, or their beginnings.
+        names: of tables, or their beginnings, or folders that hold a table's plan; ``all`` for
+            those that have been started at this scale.
         scale: at which they were run.
         results: the folder that they were run into.
         out: where to write, by default beside each table's plan.
 
     Returns:
         The tables in Markdown, and where all of it is.
-    """
-    from simco_methods.tables.definition import read_scale, read_table
-    from simco_methods.tables.plan import plan_file, read_plan
-    from simco_methods.tables.present import present
 
-    texts = []
-    for name in names:
-        table = read_table(name, read_scale(scale))
-        cells, overrides = read_plan(table, results)
-        folder = out / table.name if out else plan_file(results, scale, table.name).parent
-        texts.append(present(table, cells, overrides, folder))
-        texts.append(f"all of it: {folder / 'report.html'}\n")
-    return "\n".join(texts)
+    Raises:
+        ValueError, FileNotFoundError: no table, or one that has not been started.
+    """
+    from simco_methods.tables.definition import full_name, read_scale
+    from simco_methods.tables.present import report_plan
+
+    read_scale(scale)  # is there such a one?
+    folders = [
+        Path(name) if _is_plan(name) else results / scale / full_name(name)
+        for name in names
+        if name != "all"
+    ]
+    if "all" in names:
+        folders += sorted(path.parent for path in (results / scale).glob("*/plan.json"))
+    return "\n".join(
+        report_plan(folder, out / folder.name if out else folder) for folder in folders
+    )
+
+
+def _is_plan(name: str) -> bool:
+    return (Path(name) / "plan.json").is_file()
 
 
 def main() -> None:
@@ -156,7 +167,8 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         # What is neither a folder nor a table is taken for what it looks like.
-        if any(Path(run).exists() or len(Path(run).parts) > 1 for run in arguments.runs):
+        folders = (Path(run) for run in arguments.runs if not _is_plan(run))
+        if any(folder.exists() or len(folder.parts) > 1 for folder in folders):
             out = arguments.out or Path(".")
             text = report([Path(run) for run in arguments.runs], out)
             print(f"{text}\nfigure: {out / 'comparison.png'}")

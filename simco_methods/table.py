@@ -53,12 +53,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Entry point."""
-    parser = _parser()
-    arguments, rest = parser.parse_known_args()
-    odd = [word for word in rest if word.startswith("-")]
-    if odd:
-        parser.error(f"unknown option {odd[0]}")
-    arguments.arguments += rest  # overrides behind an option
+    arguments = _parser().parse_intermixed_args()  # overrides may stand behind options
     check_host("simco-table")
     from simco_methods.tables.script import Script
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import platform
 import sys
+import tempfile
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -17,42 +18,60 @@ def main() -> None:
     """Trains what the folder's ``cell.yaml`` says, then makes the analyses wanted of it."""
     folder = Path(sys.argv[1])
     cfg = OmegaConf.load(folder / "cell.yaml")
-    _take_a_gpu(cfg, folder.parents[1] / "gpus")
+    _take_gpus(cfg, Path(tempfile.gettempdir()) / f"simco-gpus-{os.getuid()}")
 
     from simco_methods.analyze import analyze
     from simco_methods.config import complete
     from simco_methods.runner.folder import RunFolder
-    from simco_methods.runner.train import pretrain
+    from simco_methods.runner.train import prepare
     from simco_methods.runner.trainer import process_rank
 
     try:
-        pretrain(cfg)
+        run = prepare(cfg)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(" ".join(str(error).split()))  # the user's to mend: on the one line that is shown
+    try:
+        if not isinstance(run, Path):
+            run.fit()
         if process_rank() > 0:
             return
         checkpoint = RunFolder(complete(cfg)).last_checkpoint
         for file in sorted(folder.glob("analyses/*/wanted.json")):
             wanted = json.loads(file.read_text(encoding="utf-8"))
             if not (file.parent / wanted["file"]).exists():
-                analyze(checkpoint, [*wanted["arguments"], f"out={file.parent}"])
-    except (ValueError, FileNotFoundError) as error:
-        sys.exit(str(error))
+                analyze(checkpoint, wanted["arguments"], file.parent)
     except KeyboardInterrupt as interrupt:
         print(interrupt)
         sys.exit(130)
 
 
-def _take_a_gpu(cfg: DictConfig, locks: Path) -> None:
-    """Of several GPUs, one that no other cell of these tables has, until this process ends."""
+def _take_gpus(cfg: DictConfig, locks: Path) -> None:
+    """Of several GPUs, as many as the run wants, until this process ends.
+
+    Those that no other run has; with more runs than GPUs, those that the fewest have.
+    """
     import torch
 
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     visible = given.split(",") if given else [str(i) for i in range(torch.cuda.device_count())]
-    if len(visible) < 2 or str(cfg.devices) != "1" or cfg.accelerator == "cpu":
+    if not str(cfg.devices).isdigit() or cfg.accelerator == "cpu":
+        return  # the user names them
+    wanted = int(cfg.devices)
+    if not 0 < wanted < len(visible):
         return
-    for gpu in visible:
-        if lock(locks / f"{platform.node()}-{gpu.strip()}") is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = gpu.strip()
-            return
+    for shared in itertools.count():
+        taken: list[str] = []
+        descriptors: list[int] = []
+        for gpu in visible:
+            descriptor = lock(locks / f"{gpu.strip().replace('/', '-')}-{shared}")
+            if descriptor is not None:
+                taken.append(gpu.strip())
+                descriptors.append(descriptor)
+            if len(taken) == wanted:
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
+                return
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 if __name__ == "__main__":

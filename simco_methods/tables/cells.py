@@ -111,7 +111,7 @@ class Cell:
         try:
             summary = json.loads(path.read_text(encoding="utf-8"))
             figures = dict(summary["last_epoch"])
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is no summary of a run: {error!r}") from error
         if self.analysis:
             wanted = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -65,8 +66,7 @@ class Verdict:
 def collect(table: Table, cells: Sequence[Cell]) -> list[Figure]:
     """A figure for each place of a table, row by row.
 
-    Raises:
-        ValueError: a finished run without the table's metric.
+    A finished run that has no number for it counts as missing, with the reason.
     """
     places: dict[tuple[str, str], list[Cell]] = {
         place: [] for place in itertools.product(table.rows, table.columns)
@@ -76,16 +76,25 @@ def collect(table: Table, cells: Sequence[Cell]) -> list[Figure]:
             places[cell.row, cell.column].append(cell)
     figures = []
     for (row, column), found in places.items():
-        results = [cell.results() for cell in found if cell.finished]
-        for result in results:
-            if table.metric not in result["figures"]:
-                known = ", ".join(result["figures"])
-                raise ValueError(f"{table.name}, {row}, {column}: no {table.metric} among {known}")
+        read = [_read(cell, table.metric) for cell in found]
+        results = [result for result in read if not isinstance(result, str)]
         values = tuple(result["figures"][table.metric] for result in results)
-        missing = tuple(cell.state for cell in found if not cell.finished)
+        missing = tuple(reason for reason in read if isinstance(reason, str))
         paper = table.paper.get(row, {}).get(column)
         figures.append(Figure(row, column, values, missing, paper, tuple(results)))
     return figures
+
+
+def _read(cell: Cell, metric: str) -> dict[str, Any] | str:
+    """A cell's results, or why it has no number."""
+    if not cell.finished:
+        return cell.state
+    try:
+        results = cell.results()
+    except (OSError, ValueError):
+        return "unreadable"
+    value = results["figures"].get(metric)
+    return f"no {metric}" if value is None or not math.isfinite(value) else results
 
 
 def judge(table: Table, figures: Sequence[Figure]) -> list[Verdict]:

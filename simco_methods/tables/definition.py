@@ -11,20 +11,6 @@ from typing import Any
 import yaml
 
 _FOLDER = importlib.resources.files("solo_configs") / "tables"
-_TABLE_KEYS = (
-    "title",
-    "note",
-    "dataset",
-    "metric",
-    "columns_are",
-    "rows_are",
-    "rows",
-    "columns",
-    "analysis",
-    "paper",
-    "orderings",
-    "at",
-)
 
 
 @dataclass(frozen=True)
@@ -88,6 +74,7 @@ class Scale:
 
     Attributes:
         dataset: of all tables, None for each table's own.
+        another: whether ``dataset`` is the user's.
         set: overrides of every cell.
         of: overrides of the cells of a config, by its name.
         compare: whether its figures are put beside the paper's.
@@ -96,6 +83,7 @@ class Scale:
 
     name: str
     dataset: str | None
+    another: bool
     set: tuple[str, ...]
     of: Mapping[str, Sequence[str]]
     compare: bool
@@ -118,7 +106,18 @@ class Table:
     columns_are: str = ""
     analysis: Analysis | None = None
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    paper_is: str = ""
     orderings: tuple[Ordering, ...] = ()
+
+    @property
+    def like_the_paper(self) -> bool:
+        """Whether its figures may be compared with the paper's one by one."""
+        return self.scale.name == "paper" and self.scale.dataset is None
+
+
+# Of a table's file, as they are.
+_PLAIN = ("title", "note", "dataset", "metric", "rows_are", "columns_are", "paper", "paper_is")
+_OTHERS = ("rows", "columns", "analysis", "orderings", "at")
 
 
 def table_names() -> list[str]:
@@ -163,6 +162,7 @@ def read_scale(name: str, dataset: str | None = None) -> Scale:
     return Scale(
         name=name,
         dataset=dataset or given["dataset"],
+        another=dataset is not None,
         set=tuple(given["set"]),
         of=given.get("of", {}),
         compare=given.get("compare", True),
@@ -178,13 +178,19 @@ def read_table(name: str, scale: Scale) -> Table:
     """
     name = full_name(name)
     given = yaml.safe_load((_FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
-    given |= given.get("at", {}).get(scale.name, {})
-    unknown = sorted(set(given) - set(_TABLE_KEYS))
-    if unknown:
-        raise ValueError(f"{name}: {', '.join(unknown)} is none of {', '.join(_TABLE_KEYS)}")
+    at = given.get("at", {})
+    _check(name, set(at), scale_names())
+    given |= at.get(scale.name, {})
+    _check(name, set(given), (*_PLAIN, *_OTHERS))
     rows, columns = (
         {label: _entry(entry) for label, entry in given[side].items()}
         for side in ("rows", "columns")
+    )
+    entries = [*rows.values(), *columns.values()]
+    used = " ".join(override for entry in entries for override in entry.set)
+    words = {word for entry in entries for word in entry.words}
+    _check(
+        name, {word for word in words if f"{{{word}}}" not in used}, ("config", "dataset", "set")
     )
     analysis = given.get("analysis")
     if analysis:
@@ -202,12 +208,14 @@ def read_table(name: str, scale: Scale) -> Table:
         columns=columns,
         analysis=analysis,
         orderings=tuple(_ordering(name, ordering, labels) for ordering in orderings),
-        **{
-            key: given[key]
-            for key in ("title", "note", "dataset", "metric", "rows_are", "columns_are", "paper")
-            if key in given
-        },
+        **{key: given[key] for key in _PLAIN if key in given},
     )
+
+
+def _check(table: str, names: set[str], allowed: Sequence[str]) -> None:
+    unknown = sorted(names - set(allowed))
+    if unknown:
+        raise ValueError(f"{table}: {', '.join(unknown)} is none of {', '.join(allowed)}")
 
 
 def _entry(given: Mapping[str, Any]) -> Entry:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import hydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from simco_methods.files import write_text
@@ -19,7 +20,7 @@ from simco_methods.tables.locks import lock
 
 INTERRUPTED = 130
 # The launcher of the pack's own, over hydra-submitit-launcher's.
-_NAMES = {"serial": "basic", "slurm": "simco_slurm"}
+_NAMES = {"serial": "basic", "slurm": "simco_slurm", "submitit": "simco_slurm"}
 _NEEDS = {
     "joblib": "hydra_joblib_launcher",
     "simco_slurm": "hydra_submitit_launcher",
@@ -32,7 +33,7 @@ def launcher_name(name: str) -> str:
     """Hydra's name of a launcher.
 
     Raises:
-        ValueError: one whose package is not installed, with what installs it.
+        ValueError: one that is not there, or whose package is not, with what installs it.
     """
     name = _NAMES.get(name, name)
     package = _NEEDS.get(name)
@@ -41,6 +42,11 @@ def launcher_name(name: str) -> str:
             f"launcher {name} needs the package {package.replace('_', '-')}: "
             'pip install "simco-methods[launchers]"'
         )
+    try:
+        with hydra.initialize_config_module("solo_configs", version_base="1.3"):
+            hydra.compose(overrides=[f"hydra/launcher={name}"], return_hydra_config=True)
+    except HydraException as error:
+        raise ValueError(f"launcher {name}: {error}") from error
     return name
 
 
@@ -56,10 +62,10 @@ def launch(folders: Sequence[Path], out: Path, launcher: str, settings: Sequence
     cells = ",".join(f"'{folder.name}'" for folder in folders)
     sys.argv[1:] = [
         "--multirun",
-        f"+cells='{out / 'cells'}'",
+        f"+cells={_quoted(out / 'cells')}",
         f"+cell={cells}",
         f"hydra/launcher={launcher}",
-        f"hydra.sweep.dir='{out / 'launcher'}'",
+        f"hydra.sweep.dir={_quoted(out / 'launcher')}",
         "hydra.sweep.subdir=.",
         "hydra.output_subdir=null",
         "hydra.job.name=simco-table",
@@ -68,6 +74,11 @@ def launch(folders: Sequence[Path], out: Path, launcher: str, settings: Sequence
         *settings,
     ]
     _job()
+
+
+def _quoted(path: Path) -> str:
+    """A path in Hydra's grammar."""
+    return "'" + str(path).replace("'", "\\'") + "'"
 
 
 @hydra.main(version_base="1.3", config_path="pkg://solo_configs", config_name=None)
@@ -80,11 +91,15 @@ def run_cell(folder: Path) -> None:
 
     What it says goes to ``log.txt``, the reason of a failure to ``failed.txt`` beside it.
     """
-    descriptor = lock(folder / "lock")
-    if descriptor is None:
-        return
     failure = folder / "failed.txt"
-    failure.unlink(missing_ok=True)
+    try:
+        descriptor = lock(folder / "lock")
+        if descriptor is None:
+            return
+        failure.unlink(missing_ok=True)
+    except OSError as error:
+        write_text(failure, f"{error}\n")
+        return
     # The launcher's SLURM step is not the run's: Lightning would take it for one of its processes.
     env = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
     try:
@@ -102,6 +117,8 @@ def run_cell(folder: Path) -> None:
             code = _wait(child)
         if code and code not in (INTERRUPTED, -signal.SIGINT, -signal.SIGTERM):
             write_text(failure, _reason(folder / "log.txt", start, code))
+    except OSError as error:
+        write_text(failure, f"{error}\n")
     finally:
         os.close(descriptor)
 

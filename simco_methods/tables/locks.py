@@ -13,6 +13,9 @@ def lock(path: Path) -> int | None:
     Returns:
         Its file descriptor: the lock lasts until it is closed, here and in every process that it
         was handed to (``pass_fds``). None if another process has the lock.
+
+    Raises:
+        OSError: a file system that has no locks, by name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -21,4 +24,7 @@ def lock(path: Path) -> int | None:
     except BlockingIOError:
         os.close(descriptor)
         return None
+    except OSError as error:
+        os.close(descriptor)
+        raise OSError(f"{path}: its file system has no locks (flock): {error}") from error
     return descriptor

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import io
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from hydra import compose, initialize_config_module
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -24,7 +23,7 @@ from simco_methods.config.spelling import spell_devices
 from simco_methods.files import write_json
 from simco_methods.overrides import accept_every_key
 from simco_methods.tables.cells import Cell, Run
-from simco_methods.tables.definition import Entry, Table
+from simco_methods.tables.definition import Entry, Table, read_scale, read_table
 
 # Of a folder of all data sets, what holds each; the others are in the folder itself.
 _SUBFOLDERS = {"imagenet100": ("imagenet100/train", "imagenet100/val"), "custom": ("train", "val")}
@@ -39,12 +38,14 @@ class Settings:
         data: the folder of the data sets.
         out: the folder of all results; finished runs in it are found by every table.
         overrides: of the user, over those of the table.
+        implied: overrides that are no part of what is asked for.
     """
 
     seeds: tuple[int, ...]
     data: Path
     out: Path
     overrides: tuple[str, ...] = ()
+    implied: tuple[str, ...] = ()
 
 
 def expand(table: Table, settings: Settings) -> list[Cell]:
@@ -71,28 +72,41 @@ def expand(table: Table, settings: Settings) -> list[Cell]:
 def _run(
     table: Table, row: tuple[str, Entry], column: tuple[str, Entry], seed: int, settings: Settings
 ) -> Run:
-    entries = row[1], column[1]
     dataset = table.scale.dataset or column[1].dataset or row[1].dataset or table.dataset
     config = column[1].config or row[1].config
     words = {**row[1].words, **column[1].words, "row": row[0], "column": column[0]}
+    own = [text.format(**words) for entry in (row[1], column[1]) for text in entry.set]
+    _refuse_what_is_compared(settings.overrides, own)
     overrides = [
         *table.scale.set,
         *table.scale.of.get(config, ()),
-        *(text.format(**words) for entry in entries for text in entry.set),
-        *_data(dataset, settings.data),
+        *own,
         f"seed={seed}",
+        *settings.implied,
         *settings.overrides,
     ]
     leaf = dataset
-    if dataset == "custom":  # of any size: taken as small images
+    if dataset == "custom":
         leaf = "cifar10"
-        overrides = ["dataset=custom", "augmentations=crop32", *overrides]
+        small = table.scale.name != "paper"
+        overrides = ["dataset=custom", *(["augmentations=crop32"] * small), *overrides]
     cfg = _composed(f"{leaf}/{config}", accept_every_key(overrides))
+    for split, path in _paths(dataset, settings.data).items():
+        OmegaConf.update(cfg, f"data.{split}_path", str(path))
     _share_the_batch(cfg)
     name = fingerprint(complete(cfg))
     folder = settings.out / "cells" / name
     cfg.output_dir = str(folder)
     return Run(name, folder, cfg)
+
+
+def _refuse_what_is_compared(overrides: Sequence[str], own: Sequence[str]) -> None:
+    """An override of what makes a table's places differ would make them one run."""
+    keys = {"seed": "SEEDS (--seeds)", **{text.split("=")[0]: "the table" for text in own}}
+    for override in overrides:
+        key = override.split("=")[0].lstrip("+~")
+        if key in keys:
+            raise ValueError(f"{override}: {key} is set by {keys[key]}")
 
 
 def _composed(name: str, overrides: Sequence[str]) -> DictConfig:
@@ -115,61 +129,91 @@ def _leaf(name: str, overrides: tuple[str, ...]) -> DictConfig:
     return cfg
 
 
-def _data(dataset: str, folder: Path) -> Iterator[str]:
+def _paths(dataset: str, folder: Path) -> dict[str, Path]:
     if dataset == "digits":
-        return
+        return {}
     folder = folder.resolve()  # the same run from wherever the script is called
     train, val = (folder / part for part in _SUBFOLDERS.get(dataset, ("", "")))
     if dataset == "custom" and not val.is_dir() and (folder / "test").is_dir():
         val = folder / "test"
-    yield f"data.train_path='{train}'"
-    yield f"data.val_path='{val}'"
+    return {"train": train, "val": val}
 
 
 def _share_the_batch(cfg: DictConfig) -> None:
     """A table's batch is that of all processes together: each of several gets its part."""
-    devices = spell_devices(cfg.devices, runs_on_cpu(cfg))
-    if devices in ("auto", -1):
-        devices = max(1, torch.cuda.device_count())
-    count = (len(devices) if isinstance(devices, list) else devices) * cfg.get("num_nodes", 1)
-    size = cfg.optimizer.batch_size
-    if size % count:
-        raise ValueError(f"a batch of {size} cannot be shared by {count} processes")
-    cfg.optimizer.batch_size = size // count
+    count = processes(cfg)
+    size = OmegaConf.select(cfg, "optimizer.batch_size")
+    if count > 1 and isinstance(size, int):
+        if size % count:
+            raise ValueError(f"a batch of {size} cannot be shared by {count} processes")
+        cfg.optimizer.batch_size = size // count
 
 
-def plan_file(out: Path, scale: str, table: str) -> Path:
-    """Which runs a table shows, as it was last asked for."""
-    return out / scale / table / "plan.json"
-
-
-def write_plan(table: Table, cells: Sequence[Cell], settings: Settings) -> None:
-    """Remembers a table's cells for its report."""
-    path = plan_file(settings.out, table.scale.name, table.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    places: Sequence[Mapping[str, Any]] = [
-        {"row": c.row, "column": c.column, "seed": c.seed, "run": c.run.fingerprint} for c in cells
-    ]
-    write_json(path, {"overrides": list(settings.overrides), "cells": places})
-
-
-def read_plan(table: Table, out: Path) -> tuple[list[Cell], list[str]]:
-    """The cells of :func:`write_plan`, and the user's overrides.
+def processes(cfg: DictConfig) -> int:
+    """How many processes a run has.
 
     Raises:
-        FileNotFoundError: the table has not been asked for at this scale.
+        ValueError: devices that do not say it.
     """
-    path = plan_file(out, table.scale.name, table.name)
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"{table.name} has not been started at scale {table.scale.name} in {out} "
-            f"(there is no {path})"
+    devices = spell_devices(cfg.devices, runs_on_cpu(cfg))
+    if devices in ("auto", -1):
+        raise ValueError(
+            f"devices={cfg.devices}: a table needs their number, as its batch is of all"
         )
-    plan = json.loads(path.read_text(encoding="utf-8"))
-    cells = []
-    for place in plan["cells"]:
-        folder = out / "cells" / place["run"]
-        run = Run(place["run"], folder, OmegaConf.create())
-        where = place["row"], place["column"], place["seed"]
-        cells.append(Cell(table.name, *where, run, table.analysis))
-    return cells, plan["overrides"]
+    return (len(devices) if isinstance(devices, list) else devices) * cfg.get("num_nodes", 1)
+
+
+def plan_folder(table: Table, settings: Settings) -> Path:
+    """Where a table's plan and report go; with overrides it is another table."""
+    changes = [*settings.overrides, *([table.scale.dataset] if table.scale.another else [])]
+    digest = hashlib.sha256(json.dumps(changes).encode()).hexdigest()[:6]
+    name = f"{table.name}-{digest}" if changes else table.name
+    return settings.out / table.scale.name / name
+
+
+def planned_seeds(folder: Path) -> list[int]:
+    """The seeds that a table was asked for before."""
+    try:
+        plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+        return list(dict.fromkeys(cell["seed"] for cell in plan["cells"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def write_plan(folder: Path, table: Table, cells: Sequence[Cell], settings: Settings) -> None:
+    """Remembers which runs a table shows, for its report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = {
+        "table": table.name,
+        "scale": table.scale.name,
+        "dataset": table.scale.dataset if table.scale.another else None,
+        "overrides": list(settings.overrides),
+        "cells": [
+            {"row": c.row, "column": c.column, "seed": c.seed, "run": c.run.fingerprint}
+            for c in cells
+        ],
+    }
+    write_json(folder / "plan.json", plan)
+
+
+def read_plan(folder: Path) -> tuple[Table, list[Cell], list[str]]:
+    """A table that was started, its cells, and the user's overrides.
+
+    Raises:
+        FileNotFoundError: there is no plan in ``folder``.
+        ValueError: it cannot be read.
+    """
+    path = folder / "plan.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder.name} has not been started (there is no {path})")
+    try:
+        plan = json.loads(path.read_text(encoding="utf-8"))
+        table = read_table(plan["table"], read_scale(plan["scale"], plan["dataset"]))
+        cells = []
+        for place in plan["cells"]:
+            run = Run(place["run"], folder.parents[1] / "cells" / place["run"], OmegaConf.create())
+            where = place["row"], place["column"], place["seed"]
+            cells.append(Cell(table.name, *where, run, table.analysis))
+        return table, cells, plan["overrides"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is no plan of a table: {error!r}") from error

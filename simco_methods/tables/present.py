@@ -8,11 +8,13 @@ from typing import Any
 
 from simco_methods.analysis.finding import panels
 from simco_methods.files import write_csv, write_text
+from simco_methods.machine import in_words
 from simco_methods.page import facts_table, image, markdown_table, text, write_page
 from simco_methods.page import table as html_table
 from simco_methods.tables.cells import Cell
 from simco_methods.tables.collect import Figure, Verdict, collect, judge
 from simco_methods.tables.definition import Table
+from simco_methods.tables.plan import read_plan
 
 _METRICS = {
     "val_acc1": "online linear accuracy, last epoch (%)",
@@ -20,6 +22,7 @@ _METRICS = {
     "anchor_entropy": "normalised entropy of r+",
 }
 _EVERY_RUN = ("dataset", "backbone", "epochs", "processes", "hardware", "host")
+_COSTS = ("seconds", "images_per_second", "peak_memory_mib")
 
 
 def present(table: Table, cells: Sequence[Cell], overrides: Sequence[str], folder: Path) -> str:
@@ -42,12 +45,23 @@ def present(table: Table, cells: Sequence[Cell], overrides: Sequence[str], folde
             *(f"* {verdict.ordering.says}: {verdict.text}" for verdict in verdicts),
             *([""] if verdicts else []),
             *([f"{table.note.strip()}\n"] if table.note else []),
+            markdown_table(_costs(figures)),
             *(f"{name}: {value}  " for name, value in facts.items()),
         ]
     )
     write_text(folder / "table.md", f"{markdown}\n")
     _write_html(folder, table, figures, verdicts, cells, facts)
     return f"{markdown}\n"
+
+
+def report_plan(folder: Path, out: Path) -> str:
+    """Reports the table whose plan is in ``folder`` into ``out``.
+
+    Returns:
+        What table.md holds, and where the rest is.
+    """
+    text = present(*read_plan(folder), out)
+    return f"{text}\nall of it: {out / 'report.html'}\n"
 
 
 def _shown(table: Table, value: float | None, sign: str = "") -> str:
@@ -65,7 +79,7 @@ def _grid(table: Table, figures: Sequence[Figure]) -> list[list[str]]:
         if any(figure.paper is not None for figure in chosen):
             paper = [_shown(table, figure.paper) for figure in chosen]
             lines.append([f"{row}, paper", *paper])
-        if table.scale.name == "paper" and any(_difference(figure) for figure in chosen):
+        if table.like_the_paper and any(_difference(figure) for figure in chosen):
             differ = [_shown(table, _difference(figure), "+") for figure in chosen]
             lines.append([f"{row}, difference", *differ])
     return lines
@@ -82,13 +96,24 @@ def _cell(table: Table, figure: Figure) -> str:
     return shown
 
 
+def _costs(figures: Sequence[Figure]) -> list[list[str]]:
+    """What the finished places took, each a line."""
+    lines = [["", "", "seeds", "kNN (%)", "seconds", "images/s", "peak memory (MiB)"]]
+    for figure in figures:
+        if figure.results:
+            numbers = [_mean_of_figures(figure, "knn_acc1")]
+            numbers += [figure.average(key) for key in _COSTS]
+            shown = ["" if number is None else f"{number:.4g}" for number in numbers]
+            lines.append([figure.row, figure.column, str(len(figure.results)), *shown])
+    return lines
+
+
 def _difference(figure: Figure) -> float | None:
     known = figure.mean is not None and figure.paper is not None
     return figure.mean - figure.paper if known else None
 
 
 def _line(figure: Figure, table: Table) -> dict[str, Any]:
-    at_paper_scale = table.scale.name == "paper"
     return {
         "row": figure.row,
         "column": figure.column,
@@ -98,11 +123,9 @@ def _line(figure: Figure, table: Table) -> dict[str, Any]:
         "n": len(figure.values),
         "missing": len(figure.missing),
         "paper": figure.paper,
-        "difference": _difference(figure) if at_paper_scale else None,
+        "difference": _difference(figure) if table.like_the_paper else None,
         "knn_acc1": _mean_of_figures(figure, "knn_acc1"),
-        "seconds": figure.average("seconds"),
-        "images_per_second": figure.average("images_per_second"),
-        "peak_memory_mib": figure.average("peak_memory_mib"),
+        **{key: figure.average(key) for key in _COSTS},
     }
 
 
@@ -113,22 +136,19 @@ def _mean_of_figures(figure: Figure, key: str) -> float | None:
 
 def _run_line(cell: Cell, table: Table) -> dict[str, Any]:
     line = {"row": cell.row, "column": cell.column, "seed": cell.seed, "state": cell.state}
-    if not cell.finished:
+    try:
+        found = cell.results()
+    except (OSError, ValueError):
         return {**line, "run": cell.run.fingerprint}
-    found = cell.results()
-    keys = (*_EVERY_RUN, "seconds", "images_per_second", "peak_memory_mib", "started")
+    keys = (*_EVERY_RUN, *_COSTS, "started")
     return {
         **line,
-        table.metric: found["figures"][table.metric],
+        table.metric: found["figures"].get(table.metric),
         **{key: found["figures"].get(key) for key in ("knn_acc1", "untrained_knn_acc1")},
         **{key: found.get(key) for key in keys},
-        "versions": _versions(found),
+        "versions": in_words(found["versions"]),
         "run": cell.run.fingerprint,
     }
-
-
-def _versions(summary: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in summary["versions"].items())
 
 
 def _facts(
@@ -146,7 +166,9 @@ def _facts(
         found = dict.fromkeys(str(result.get(key)) for result in results)
         if found:
             facts[key] = "; ".join(found)
-    versions = dict.fromkeys(_versions(result) for result in results)
+    if table.paper:
+        facts["paper's values"] = table.paper_is
+    versions = dict.fromkeys(in_words(result["versions"]) for result in results)
     if versions:
         facts["versions"] = "; ".join(versions)
     return facts

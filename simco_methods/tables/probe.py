@@ -34,7 +34,7 @@ class Speed:
 
 
 def kind(cfg: DictConfig) -> str:
-    """Runs of one kind take the same time an image."""
+    """Runs of one kind take about the same time an image, whatever batch, queue, temperatures."""
     keys = ("symmetric", "proj_hidden_dim", "proj_output_dim")
     method = {key: cfg.method_kwargs[key] for key in keys if key in cfg.method_kwargs}
     data = {k: v for k, v in cfg.data.items() if k != "download"}
@@ -72,19 +72,25 @@ def probe(cfgs: Mapping[str, DictConfig], batches: int, cache: Probes) -> dict[s
 
 
 class Probes:
-    """What former probes found on the same hardware, in a JSON file.
+    """What former probes found on the same hardware, in a JSON file or in none.
 
     Attributes:
         speeds: by kind.
     """
 
-    def __init__(self, path: Path, hardware: str):
+    def __init__(self, path: Path | None, hardware: str):
         self._path, self._hardware = path, hardware
-        known = _read(path).get(hardware, {})
-        self.speeds = {name: Speed(**values) for name, values in known.items()}
+        self.speeds: dict[str, Speed] = {}
+        try:
+            known = _read(path).get(hardware, {}) if path else {}
+            self.speeds = {name: Speed(**values) for name, values in known.items()}
+        except (AttributeError, TypeError):  # of another version: measured again
+            pass
 
     def write(self) -> None:
-        """Adds what has been measured since to the file."""
+        """Adds what has been measured since to the file, if there is one."""
+        if self._path is None:
+            return
         measured = {name: vars(speed) for name, speed in self.speeds.items() if not speed.error}
         self._path.parent.mkdir(parents=True, exist_ok=True)
         write_json(self._path, {**_read(self._path), self._hardware: measured})
@@ -109,6 +115,7 @@ def measure(cfg: DictConfig, batches: int, folder: Path) -> Speed:
             "limit_train_batches": max(2, batches * _IMAGES_PER_BATCH // cfg.optimizer.batch_size),
             "limit_val_batches": 1,
             "scheduler": {"warmup_epochs": 0},
+            "data": {"download": False},  # what is to be downloaded has been
             "knn_eval": {"enabled": False},
             "checkpoint": {"enabled": True, "dir": None, "keep_prev": False},
             "wandb": {"enabled": False},

@@ -64,13 +64,14 @@ class Watch:
             bar = self._bars[label]
             bar.update(run.epochs_done - bar.n)
             if cell.finished or run.failure.exists():
-                self._end(label, run)
+                self._end(label, cell)
 
     def _begin(self, label: str, run: Run) -> tqdm:
         if not self._on_terminal:
             self._say(f"{label}: started, {run.log}")
         return tqdm(
             total=run.cfg.max_epochs,
+            initial=run.epochs_done,
             desc=label,
             unit="epoch",
             leave=False,
@@ -78,12 +79,16 @@ class Watch:
             file=sys.stdout,
         )
 
-    def _end(self, label: str, run: Run) -> None:
+    def _end(self, label: str, cell: Cell) -> None:
+        try:
+            outcome = _outcome(cell)
+        except OSError:  # another process has begun it again
+            return
         del self._cells[label]
         self._bars.pop(label).close()
         self._ended += 1
         self._all.update()
-        self._say(f"[{self._ended}/{self._all.total}] {label}: {_outcome(run)}")
+        self._say(f"[{self._ended}/{self._all.total}] {label}: {outcome}")
 
     def _say(self, line: str) -> None:
         if self._on_terminal:
@@ -97,8 +102,9 @@ def _mark(run: Run) -> float | None:
     return run.log.stat().st_mtime if run.log.exists() else None
 
 
-def _outcome(run: Run) -> str:
-    if not run.finished:
+def _outcome(cell: Cell) -> str:
+    run = cell.run
+    if not cell.finished:
         reason = run.failure.read_text(encoding="utf-8").strip()
         return f"failed: {reason} (all of it: {run.log})"
     summary = json.loads((run.folder / "summary.json").read_text(encoding="utf-8"))
