@@ -241,10 +241,17 @@ def test_runs_for_slurm_are_those_of_its_gpus(tmp_path):
         (["--seed", "1"], "unrecognized arguments: --seed"),
     ],
 )
-def test_what_does_not_fit_is_said_before_anything_is_run(given, message, tmp_path):
-    done = table(tmp_path, *given)
-    assert done.returncode not in (0, None) and message in done.stderr
-    assert "Traceback" not in done.stderr and not list(tmp_path.iterdir())
+def test_what_does_not_fit_is_said_before_anything_is_run(
+    given, message, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["simco-table", NAME, "--scale", "smoke", *given])
+    with pytest.raises(SystemExit) as end:
+        table_command.main()
+    assert end.value.code not in (0, None)
+    assert message in f"{end.value.code} {capsys.readouterr().err}"
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_launcher_that_is_not_installed(monkeypatch):
