@@ -53,7 +53,7 @@ def estimate(
     probes = Probes(cache, machine)
     new = sum(name not in probes.speeds for name in examples)
     if new:
-        yield f"  measuring how fast {count(new, 'kind')} of run is on {machine} ..."
+        yield f"  measuring the speed of {count(new, 'kind')} of run on {machine} ..."
     speeds = probe(examples, batches, probes)
     probes.write()
     yield from _sum_up(cells, [speeds[kinds[cell.run.fingerprint]] for cell in cells], jobs, out)

@@ -183,7 +183,7 @@ def read_table(name: str, scale: Scale) -> Table:
     given |= at.get(scale.name, {})
     _check(name, set(given), (*_PLAIN, *_OTHERS))
     rows, columns = (
-        {label: _entry(entry) for label, entry in given[side].items()}
+        {label.format(dataset=scale.dataset): _entry(entry) for label, entry in given[side].items()}
         for side in ("rows", "columns")
     )
     entries = [*rows.values(), *columns.values()]

@@ -83,14 +83,16 @@ def _run(
         *own,
         f"seed={seed}",
         *settings.implied,
-        *settings.overrides,
     ]
+    if table.scale.another and column[1].dataset:
+        raise ValueError(f"the columns are data sets, DATASET={dataset} (--dataset) fits none")
     leaf = dataset
     if dataset == "custom":
         leaf = "cifar10"
         small = table.scale.name != "paper"
         overrides = ["dataset=custom", *(["augmentations=crop32"] * small), *overrides]
-    cfg = _composed(f"{leaf}/{config}", accept_every_key(overrides))
+        overrides += [f"data.{split}_images_per_class=null" for split in ("train", "val")]
+    cfg = _composed(f"{leaf}/{config}", accept_every_key([*overrides, *settings.overrides]))
     for split, path in _paths(dataset, settings.data).items():
         OmegaConf.update(cfg, f"data.{split}_path", str(path))
     _share_the_batch(cfg)

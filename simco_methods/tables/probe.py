@@ -122,7 +122,10 @@ def measure(cfg: DictConfig, batches: int, folder: Path) -> Speed:
             "auto_resume": {"enabled": False},
         },
     )
-    run = prepare(cfg)
+    try:
+        run = prepare(cfg)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"its data are not there (yet): {error}") from error
     images = len(run.data.train)
     run.fit()
     with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
@@ -140,7 +143,7 @@ def main(asked: Sequence[str]) -> None:
         try:
             speed = measure(OmegaConf.create(content), given["batches"], folder)
         except Exception as error:  # the cell's own run will say it in full
-            speed = Speed(error=f"{type(error).__name__}: {error}".splitlines()[0])
+            speed = Speed(error=f"{error}".splitlines()[0] if str(error) else repr(error))
         answers[name] = vars(speed)
         write_json(Path(asked[1]), answers)
 

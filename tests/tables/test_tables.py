@@ -194,8 +194,13 @@ def test_data_sets_of_their_folders(tmp_path):
         (tmp_path / name).mkdir()
     _, cells = table_and_cells("figure2", "mini", tmp_path, dataset="custom")
     data = cells[0].run.cfg.data
+    assert data.train_images_per_class is None  # as many as there are
     assert (data.dataset, data.val_path) == ("custom", str(tmp_path / "test"))
     assert cells[0].run.cfg.augmentations[0].crop_size == 32
+    table, _ = table_and_cells("table8", "mini", tmp_path, dataset="custom")
+    assert list(table.columns) == ["custom"]
+    with pytest.raises(ValueError, match="the columns are data sets, DATASET=custom"):
+        table_and_cells("table8", "paper", tmp_path, dataset="custom")
     at_full_size = table_and_cells("table3", "paper", tmp_path, dataset="custom")[1]
     assert at_full_size[0].run.cfg.augmentations[0].crop_size == 224
 
