@@ -158,7 +158,7 @@ def until_epoch(folder, epoch):
 
 
 def test_interrupted_killed_and_completed(folder):
-    long = ["max_epochs=60", "--only", "equal"]
+    long = ["max_epochs=30", "--only", "equal"]
     script = start(folder, *long)
     until_epoch(folder, 1)
     script.terminate()
@@ -178,7 +178,7 @@ def test_interrupted_killed_and_completed(folder):
     end = table(folder, *long)
     assert end.returncode == 0, end.stdout + end.stderr
     rows = (cell / "metrics.csv").read_text().splitlines()
-    assert [row.split(",")[0] for row in rows[1:]] == [str(epoch) for epoch in range(60)]
+    assert [row.split(",")[0] for row in rows[1:]] == [str(epoch) for epoch in range(30)]
     assert starts(cell) == 3 and (cell / "log.txt").read_text().count("continues from") == 2
 
 
