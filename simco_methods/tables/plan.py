@@ -27,6 +27,14 @@ from simco_methods.tables.definition import Entry, Table, read_scale, read_table
 
 # Of a folder of all data sets, what holds each; the others are in the folder itself.
 _SUBFOLDERS = {"imagenet100": ("imagenet100/train", "imagenet100/val"), "custom": ("train", "val")}
+# Keys of every run that are not to be set as overrides, and what sets them.
+_BY_OPTION = {
+    "seed": "SEEDS (--seeds)",
+    "output_dir": "OUT (--out)",
+    "data.dataset": "DATASET (--dataset)",
+    "data.train_path": "DATA (--data)",
+    "data.val_path": "DATA (--data)",
+}
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ def _run(
 
 def _refuse_what_is_compared(overrides: Sequence[str], own: Sequence[str]) -> None:
     """An override of what makes a table's places differ would make them one run."""
-    keys = {"seed": "SEEDS (--seeds)", **{text.split("=")[0]: "the table" for text in own}}
+    keys = {**_BY_OPTION, **{text.split("=")[0]: "the table" for text in own}}
     for override in overrides:
         key = override.split("=")[0].lstrip("+~")
         if key in keys:

@@ -224,6 +224,8 @@ def test_short_and_wrong_names():
         ("table5", "optimizer.batch_size=64", "optimizer.batch_size is set by the table"),
         ("table6", "++max_epochs=3", "max_epochs is set by the table"),
         ("table6", "seed=7", r"seed is set by SEEDS \(--seeds\)"),
+        ("table6", "output_dir=here", r"output_dir is set by OUT \(--out\)"),
+        ("table6", "data.val_path=there", r"data.val_path is set by DATA \(--data\)"),
         ("table6", "devices=auto", "devices=auto: a table needs their number"),
     ],
 )
