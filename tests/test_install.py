@@ -12,11 +12,15 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CHECK = """
+import importlib.resources
 from hydra import compose, initialize
 import simco_methods, solo_configs, hydra_plugins.simco_methods
 with initialize(version_base="1.3", config_path=None):
     cfg = compose("cifar100/simmoco_v2plus")  # through the plugin's search path
 assert cfg.method == "simmoco" and cfg.augmentations[0].crop_size == 32
+from simco_methods.tables.definition import scale_names, table_names
+assert len(table_names()) == 12 and scale_names() == ["mini", "paper", "smoke"]
+assert (importlib.resources.files("solo_configs") / "hydra/launcher/simco_slurm.yaml").is_file()
 for module in (simco_methods, solo_configs, hydra_plugins.simco_methods):
     print(module.__file__)
 """
@@ -60,4 +64,5 @@ def test_install(editable, tmp_path):
         cwd=elsewhere,
     )  # fmt: skip
     assert "method: simco" in shown and not list(elsewhere.iterdir())
-    assert "usage" in run(environment / "bin" / "simco-report", "--help", cwd=elsewhere)
+    for command in ("simco-report", "simco-table"):
+        assert "usage" in run(environment / "bin" / command, "--help", cwd=elsewhere)
