@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 
 from simco_methods import table as table_command
 from simco_methods.data import datasets
+from simco_methods.report import report_tables
 from simco_methods.tables import cell as cell_process
 from simco_methods.tables import cost, launch, locks, probe, script
 from simco_methods.tables.definition import read_scale, read_table
@@ -49,6 +51,10 @@ def table(folder, *arguments, **env):
     return run_script(*QUICK, *LAYOUT, *arguments, cwd=folder, **env)
 
 
+def given(*arguments):
+    return table_command._parser().parse_intermixed_args([*QUICK[2:], *LAYOUT, *arguments])
+
+
 def start(folder, *arguments):
     return subprocess.Popen(
         [sys.executable, *QUICK, *LAYOUT, *arguments],
@@ -69,7 +75,8 @@ def starts(cell):
     return (cell / "log.txt").read_text().count("---- ")
 
 
-def test_a_table_from_nothing_and_nothing_left(folder):
+def test_a_table_from_nothing_and_nothing_left(tmp_path, monkeypatch, capsys):
+    folder = tmp_path
     first = table(folder)
     assert first.returncode == 0, first.stdout + first.stderr
     assert "[2/2] supervised_hardness: cross entropy, equal, seed 5" in first.stdout
@@ -86,14 +93,17 @@ def test_a_table_from_nothing_and_nothing_left(folder):
     assert [starts(cell) for cell in cells(folder)] == [1, 1]
     # Another seed is another run; what is there is counted in. A dry run only prints.
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    more = table(folder, "--seeds", "5", "6", "--only", "equal", "--dry")
-    assert "4 cells (2 finished), 4 runs" in more.stdout and "1 run to make" in more.stdout
-    assert " for 1 run; about " in more.stdout and "MiB of disk, " in more.stdout
+    monkeypatch.chdir(folder)
+    script.Script(given("--seeds", "5", "6", "--only", "equal", "--dry")).announce()
+    more = capsys.readouterr().out
+    assert "4 cells (2 finished), 4 runs" in more and "1 run to make" in more
+    assert "MiB of disk, " in more and " for 1 run; about " in more
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == files
-    report = run_script("-m", "simco_methods.report", "all", "--scale", "smoke", cwd=folder)
-    assert report.returncode == 0 and (results / "table.md").read_text() in report.stdout
+    text = report_tables(["all"], "smoke", Path("runs/tables"), None)
+    assert (results / "table.md").read_text() in text
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_named_and_does_not_stop_the_others(folder):
     _, found = table_and_cells(NAME, "smoke", overrides=LAYOUT)
     bad = folder / "runs" / "tables" / "cells" / found[0].run.fingerprint
@@ -115,6 +125,7 @@ def test_a_failed_run_is_named_and_does_not_stop_the_others(folder):
     assert "cells: 2 of 2 finished" in done.stdout and not (bad / "failed.txt").exists()
 
 
+@pytest.mark.slow
 def test_two_copies_on_one_folder_run_nothing_twice(folder):
     for copy in [start(folder), start(folder)]:
         text, _ = copy.communicate(timeout=300)
@@ -157,6 +168,7 @@ def until_epoch(folder, epoch):
     raise AssertionError("it does not get that far")
 
 
+@pytest.mark.slow
 def test_interrupted_killed_and_completed(folder):
     long = ["max_epochs=30", "--only", "equal"]
     script = start(folder, *long)
@@ -194,6 +206,7 @@ def test_the_reason_of_a_killed_run(tmp_path):
     assert launch._reason(log, log.stat().st_size, 1) == "no word of it\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher, count",
     [(["joblib", "--jobs", "2"], 2), (["submitit_local", "--only", "equal"], 1)],
@@ -216,11 +229,12 @@ def test_the_slurm_launcher_composes():
     assert launcher.max_num_timeout > 0  # a job whose time is over continues
 
 
-def test_runs_for_slurm_are_those_of_its_gpus(tmp_path):
-    done = table(tmp_path, "--launcher", "slurm", "--dry", "precision=16-mixed")
-    assert done.returncode == 0, done.stderr
-    assert "no estimate of time and disk: the runs are made on other machines" in done.stdout
-    assert "trains in 32-true" not in done.stdout
+def test_runs_for_slurm_are_those_of_its_gpus(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    script.Script(given("--launcher", "slurm", "--dry", "precision=16-mixed")).announce()
+    out = capsys.readouterr().out
+    assert "no estimate of time and disk: the runs are made on other machines" in out
+    assert "trains in 32-true" not in out
 
 
 @pytest.mark.parametrize(
@@ -280,6 +294,7 @@ def test_only_tables_that_have_what_is_named(tmp_path):
     assert len(_chosen(tables, cells, "")) == 25
 
 
+@pytest.mark.slow
 def test_a_figure_of_an_analysis(folder):
     command = ["-m", "simco_methods.table", "figure3", "--scale", "smoke", *LAYOUT[2:]]
     done = run_script(*command, "--out", "it's #1", cwd=folder)
@@ -293,14 +308,13 @@ def test_a_figure_of_an_analysis(folder):
     assert (folder / "there" / plan.parent.name / "table.md").exists()
 
 
-def test_a_lost_job_is_not_the_end_of_the_report(folder, monkeypatch, capsys):
+def test_a_lost_job_is_not_the_end_of_the_report(tmp_path, monkeypatch, capsys):
     def lose(*_):
         raise RuntimeError("the node is gone")
 
     monkeypatch.setattr(script, "launch", lose)
-    monkeypatch.chdir(folder)
-    given = table_command._parser().parse_intermixed_args([NAME, "--scale", "smoke", *LAYOUT])
-    assert script.Script(given).run() == 2
+    monkeypatch.chdir(tmp_path)
+    assert script.Script(given()).run() == 2
     out = capsys.readouterr().out
     assert "the launcher ended early (RuntimeError('the node is gone'))" in out
     assert "cells: 0 of 2 finished" in out and "2 runs not ended" in out
