@@ -94,6 +94,7 @@ def test_a_table_from_nothing_and_nothing_left(tmp_path, monkeypatch, capsys):
     # Another seed is another run; what is there is counted in. A dry run only prints.
     files = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     monkeypatch.chdir(folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     script.Script(given("--seeds", "5", "6", "--only", "equal", "--dry")).announce()
     more = capsys.readouterr().out
     assert "4 cells (2 finished), 4 runs" in more and "1 run to make" in more
