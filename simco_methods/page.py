@@ -20,7 +20,7 @@ details { margin: .5rem 0 1.5rem } .facts td { text-align: left }
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table, its columns aligned; the first line is its head."""
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
     ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
     padded = (
         " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))

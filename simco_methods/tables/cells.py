@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 from collections.abc import Sequence
@@ -118,10 +117,9 @@ class Cell:
                 (self.analysis.row, float(self.row)),
                 (self.analysis.column, float(self.column)),
             )
-            with open(self._analysed, encoding="utf-8", newline="") as file:
-                for line in csv.DictReader(file):
-                    if all(float(line[key]) == value for key, value in wanted):
-                        figures |= {key: float(value) for key, value in line.items() if value}
+            for line in json.loads(self._analysed.read_text(encoding="utf-8"))["rows"]:
+                if all(line[key] == value for key, value in wanted):
+                    figures |= line
         figures |= {
             key: summary[key] for key in ("knn_acc1", "untrained_knn_acc1") if key in summary
         }

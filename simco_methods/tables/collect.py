@@ -54,7 +54,7 @@ class Verdict:
 
     Attributes:
         ordering: the paper's statement.
-        holds: None if figures are missing.
+        holds: None if figures are missing or equal.
         text: for a reader.
     """
 
@@ -123,15 +123,18 @@ def _judge(ordering: Ordering, figures: Sequence[Figure]) -> Verdict:
         if place in ordering.but:  # said not to be the best there
             gaps = [(-gap, place, f"not {high}", low) for gap, _, high, low in sorted(gaps)[:1]]
         compared += gaps
-    wrong = [gap for gap in compared if gap[0] <= 0]
+    wrong = [gap for gap in compared if gap[0] < 0]
+    equal = sum(gap[0] == 0 for gap in compared)
     if wrong:
         shown = "; ".join(f"{p}: {high} - {low} = {gap:+.4g}" for gap, p, high, low in wrong)
         shown = f"does not hold in {len(wrong)} of {len(compared)} comparisons ({shown})"
-        return Verdict(ordering, False, shown + (f"; {missing} missing" if missing else ""))
-    if missing or not compared:
-        held = (
-            f"{len(compared)} of {len(compared) + missing} comparisons hold, the others are missing"
-        )
+        rest = {"equal": equal, "missing": missing}
+        shown += "".join(f"; {number} {state}" for state, number in rest.items() if number)
+        return Verdict(ordering, False, shown)
+    if missing or equal or not compared:
+        held = f"{len(compared) - equal} of {len(compared) + missing} comparisons hold"
+        states = {"equal to the last digit": equal, "missing": missing}
+        held += "".join(f", {number} {state}" for state, number in states.items() if number)
         return Verdict(ordering, None, held)
     smallest = min(compared)[0]
     return Verdict(ordering, True, f"holds (smallest difference {smallest:.4g})")

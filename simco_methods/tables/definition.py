@@ -58,8 +58,8 @@ class Analysis:
 
     Attributes:
         arguments: of ``simco-analyze``.
-        file: of its results, a CSV.
-        row, column: the columns of ``file`` in which a cell's two labels stand, as numbers.
+        file: of its results, a JSON with ``rows``.
+        row, column: the keys of those rows in which a cell's two labels stand, as numbers.
     """
 
     arguments: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def present(table: Table, cells: Sequence[Cell], overrides: Sequence[str], folde
             *(f"* {verdict.ordering.says}: {verdict.text}" for verdict in verdicts),
             *([""] if verdicts else []),
             *([f"{table.note.strip()}\n"] if table.note else []),
-            markdown_table(_costs(figures)),
+            markdown_table(_costs(table, figures)),
             *(f"{name}: {value}  " for name, value in facts.items()),
         ]
     )
@@ -96,8 +97,10 @@ def _cell(table: Table, figure: Figure) -> str:
     return shown
 
 
-def _costs(figures: Sequence[Figure]) -> list[list[str]]:
-    """What the finished places took, each a line."""
+def _costs(table: Table, figures: Sequence[Figure]) -> list[list[str]]:
+    """What the finished places took, each a line; of an analysis, the one run of all places."""
+    if table.analysis:
+        figures = [dataclasses.replace(figure, row="", column="") for figure in figures[:1]]
     lines = [["", "", "seeds", "kNN (%)", "seconds", "images/s", "peak memory (MiB)"]]
     for figure in figures:
         if figure.results:
