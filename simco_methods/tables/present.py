@@ -200,8 +200,10 @@ def draw(table: Table, figures: Sequence[Figure], path: Path) -> None:
             axes.plot(places, [f.paper for f in known], label=f"{row}, paper", **line)
     axes.set_xticks(range(len(columns)), columns)
     axes.set_xlim(-0.5, len(columns) - 0.5)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize="small", title=table.rows_are or None)
+    if axes.get_legend_handles_labels()[0]:  # beside the lines, however many
+        figure.set_size_inches(7.5, 4)
+        title = table.rows_are or None
+        figure.legend(loc="outside right upper", fontsize="small", title=title)
     axes.set_title(f"{table.title}\n(scale {table.scale.name})", fontsize="medium")
     figure.savefig(path, dpi=120)
 
