@@ -142,7 +142,12 @@ def refusals_named(method: str) -> Iterator[None]:
 
 def fingerprint(cfg: DictConfig) -> str:
     """8 hex digits of everything in a completed config that makes one run another."""
-    return hashlib.sha256(json.dumps(identity(cfg), sort_keys=True).encode()).hexdigest()[:8]
+    return digest(identity(cfg))
+
+
+def digest(content: Any) -> str:
+    """8 hex digits of plain values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def identity(cfg: DictConfig) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from simco_methods.config import digest
 from simco_methods.files import write_json, write_text
 from simco_methods.tables.definition import Analysis
 
@@ -128,8 +128,7 @@ class Cell:
 
 def analysis_folder(run: Path, analysis: Analysis) -> Path:
     """Where the results of an analysis of a run go; other arguments have another folder."""
-    digest = hashlib.sha256(json.dumps(analysis.arguments).encode()).hexdigest()[:8]
-    return run / "analyses" / digest
+    return run / "analyses" / digest(analysis.arguments)
 
 
 def distinct(cells: Sequence[Cell]) -> dict[str, list[Cell]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import io
 import itertools
 import json
@@ -18,7 +17,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from simco_methods.config import complete, fingerprint, runs_on_cpu
+from simco_methods.config import complete, digest, fingerprint, runs_on_cpu
 from simco_methods.config.spelling import spell_devices
 from simco_methods.files import write_json
 from simco_methods.overrides import accept_every_key
@@ -176,8 +175,7 @@ def processes(cfg: DictConfig) -> int:
 def plan_folder(table: Table, settings: Settings) -> Path:
     """Where a table's plan and report go; with overrides it is another table."""
     changes = [*settings.overrides, *([table.scale.dataset] if table.scale.another else [])]
-    digest = hashlib.sha256(json.dumps(changes).encode()).hexdigest()[:6]
-    name = f"{table.name}-{digest}" if changes else table.name
+    name = f"{table.name}-{digest(changes)}" if changes else table.name
     return settings.out / table.scale.name / name
 
 

@@ -13,7 +13,7 @@ from simco_methods.machine import in_words
 from simco_methods.page import facts_table, image, markdown_table, text, write_page
 from simco_methods.page import table as html_table
 from simco_methods.tables.cells import Cell
-from simco_methods.tables.collect import Figure, Verdict, collect, judge
+from simco_methods.tables.collect import Figure, collect, judge
 from simco_methods.tables.definition import Table
 from simco_methods.tables.plan import read_plan
 
@@ -35,14 +35,17 @@ def present(table: Table, cells: Sequence[Cell], overrides: Sequence[str], folde
     figures = collect(table, cells)
     verdicts = judge(table, figures)
     folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / "table.csv", [_line(figure, table) for figure in figures])
-    write_csv(folder / "runs.csv", [_run_line(cell, table) for cell in cells])
+    grid = _grid(table, figures)
+    places = [_line(figure, table) for figure in figures]
+    runs = [_run_line(cell, table) for cell in cells]
+    write_csv(folder / "table.csv", places)
+    write_csv(folder / "runs.csv", runs)
     draw(table, figures, folder / "table.png")
     facts = _facts(table, figures, cells, overrides)
     markdown = "\n".join(
         [
             f"# {table.title}\n",
-            markdown_table(_grid(table, figures)),
+            markdown_table(grid),
             *(f"* {verdict.ordering.says}: {verdict.text}" for verdict in verdicts),
             *([""] if verdicts else []),
             *([f"{table.note.strip()}\n"] if table.note else []),
@@ -51,7 +54,26 @@ def present(table: Table, cells: Sequence[Cell], overrides: Sequence[str], folde
         ]
     )
     write_text(folder / "table.md", f"{markdown}\n")
-    _write_html(folder, table, figures, verdicts, cells, facts)
+    head, *lines = grid
+    statements = (
+        f"<li>{text(verdict.ordering.says)}: <b>{text(verdict.text)}</b></li>"
+        for verdict in verdicts
+    )
+    parts = [
+        html_table([dict(zip(head, line, strict=True)) for line in lines]),
+        "<ul>",
+        *statements,
+        "</ul>",
+        f"<p>{text(table.note)}</p>",
+        image(folder / "table.png"),
+        facts_table(facts),
+        "<details><summary>every place</summary>",
+        html_table(places),
+        "</details><details><summary>every run</summary>",
+        html_table(runs),
+        "</details>",
+    ]
+    write_page(folder / "report.html", table.title, parts)
     return f"{markdown}\n"
 
 
@@ -80,7 +102,7 @@ def _grid(table: Table, figures: Sequence[Figure]) -> list[list[str]]:
         if any(figure.paper is not None for figure in chosen):
             paper = [_shown(table, figure.paper) for figure in chosen]
             lines.append([f"{row}, paper", *paper])
-        if table.like_the_paper and any(_difference(figure) for figure in chosen):
+        if table.like_the_paper and any(_difference(figure) is not None for figure in chosen):
             differ = [_shown(table, _difference(figure), "+") for figure in chosen]
             lines.append([f"{row}, difference", *differ])
     return lines
@@ -104,8 +126,7 @@ def _costs(table: Table, figures: Sequence[Figure]) -> list[list[str]]:
     lines = [["", "", "seeds", "kNN (%)", "seconds", "images/s", "peak memory (MiB)"]]
     for figure in figures:
         if figure.results:
-            numbers = [_mean_of_figures(figure, "knn_acc1")]
-            numbers += [figure.average(key) for key in _COSTS]
+            numbers = [figure.average(key) for key in ("knn_acc1", *_COSTS)]
             shown = ["" if number is None else f"{number:.4g}" for number in numbers]
             lines.append([figure.row, figure.column, str(len(figure.results)), *shown])
     return lines
@@ -127,14 +148,8 @@ def _line(figure: Figure, table: Table) -> dict[str, Any]:
         "missing": len(figure.missing),
         "paper": figure.paper,
         "difference": _difference(figure) if table.like_the_paper else None,
-        "knn_acc1": _mean_of_figures(figure, "knn_acc1"),
-        **{key: figure.average(key) for key in _COSTS},
+        **{key: figure.average(key) for key in ("knn_acc1", *_COSTS)},
     }
-
-
-def _mean_of_figures(figure: Figure, key: str) -> float | None:
-    found = [r["figures"][key] for r in figure.results if key in r["figures"]]
-    return sum(found) / len(found) if found else None
 
 
 def _run_line(cell: Cell, table: Table) -> dict[str, Any]:
@@ -206,34 +221,3 @@ def draw(table: Table, figures: Sequence[Figure], path: Path) -> None:
         figure.legend(loc="outside right upper", fontsize="small", title=title)
     axes.set_title(f"{table.title}\n(scale {table.scale.name})", fontsize="medium")
     figure.savefig(path, dpi=120)
-
-
-def _write_html(
-    folder: Path,
-    table: Table,
-    figures: Sequence[Figure],
-    verdicts: Sequence[Verdict],
-    cells: Sequence[Cell],
-    facts: dict[str, str],
-) -> None:
-    head, *lines = _grid(table, figures)
-    grid = [dict(zip(head, line, strict=True)) for line in lines]
-    statements = (
-        f"<li>{text(verdict.ordering.says)}: <b>{text(verdict.text)}</b></li>"
-        for verdict in verdicts
-    )
-    parts = [
-        html_table(grid),
-        "<ul>",
-        *statements,
-        "</ul>",
-        f"<p>{text(table.note)}</p>",
-        image(folder / "table.png"),
-        facts_table(facts),
-        "<details><summary>every place</summary>",
-        html_table([_line(figure, table) for figure in figures]),
-        "</details><details><summary>every run</summary>",
-        html_table([_run_line(cell, table) for cell in cells]),
-        "</details>",
-    ]
-    write_page(folder / "report.html", table.title, parts)
