@@ -52,6 +52,18 @@ def in_words(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be had on a GPU, or of the machine's memory; 4 GiB if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo", encoding="utf-8") as lines:
+            sizes = dict(line.split(":", 1) for line in lines)
+        return int(sizes["MemAvailable"].split()[0]) * 2**10
+    except (OSError, KeyError):
+        return 4 * 2**30
+
+
 def peak_memory_mib(device: torch.device) -> float | None:
     """Peak memory in MiB: of the GPU, on a CPU of this process; None if unknown."""
     if device.type == "cuda":

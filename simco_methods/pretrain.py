@@ -28,7 +28,7 @@ def _hydra_main(cfg: DictConfig) -> None:
 
     try:
         run = prepare(cfg)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         # The user's to mend, before anything is trained: said without a traceback. The other jobs
         # of a sweep go on.
         if HydraConfig.get().mode != RunMode.MULTIRUN:

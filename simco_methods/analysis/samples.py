@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,8 @@ from simco_methods.analysis.settings import Settings
 from simco_methods.analysis.sweep import Sweep, check_sizes, default_sizes, sweep_dictionary
 from simco_methods.data import load_images
 from simco_methods.data.loaders import PretrainSet
-from simco_methods.data.transforms import view_transforms
+from simco_methods.data.resident import DoesNotFit, ResidentImages, ViewMaker
+from simco_methods.data.transforms import per_view
 from simco_methods.seeds import derived_seed
 
 Items = Sequence[tuple[int, int]]  # (pass, image)
@@ -59,9 +60,8 @@ class Samples:
         cfg = checkpoint.cfg
         self.device = _device(settings.device)
         self.images = load_images(cfg.data, settings.split)
-        self.transforms = view_transforms(cfg.data.dataset, cfg.augmentations)
-        if len(self.transforms) < 2:
-            raise ValueError(f"augmentations give {len(self.transforms)} view; two are needed")
+        if len(per_view(cfg.augmentations)) < 2:
+            raise ValueError("augmentations give 1 view; two are needed")
         training = OmegaConf.select(cfg, "optimizer.batch_size", default=256)
         half = len(self.images) // 2
         self.group: int = settings.anchors or max(2, min(training, half))
@@ -179,26 +179,45 @@ class Samples:
                 progress.update(len(images))
         return torch.cat(kept), torch.cat(embeddings)
 
-    def views(self, items: Items, view: int, seed: int, batch_size: int | None = None):
-        """One view of each item, (B, 3, H, W) at a time, in order."""
-        dataset = PretrainSet(self.images, self.transforms, seed, views=(view,))
-        loader = DataLoader(
-            dataset,
-            batch_size=batch_size or self.settings.batch_size,
-            sampler=list(items),
-            num_workers=min(self.settings.num_workers, len(items) // 64),
-        )
-        for _, (images,), _ in loader:
-            yield images
+    def views(
+        self, items: Items, view: int, seed: int, batch_size: int | None = None
+    ) -> Iterator[Tensor]:
+        """One view of each item, (B, 3, H, W) at a time, in order; made as the run's own were."""
+        size = batch_size or self.settings.batch_size
+        if self._resident is None:
+            workers = min(self.settings.num_workers, len(items) // 64)
+            dataset = self._set(view, seed)
+            options = {"batch_size": size, "sampler": list(items), "num_workers": workers}
+            for _, (images,), _ in DataLoader(dataset, **options):
+                yield images
+            return
+        cfg = self.checkpoint.cfg
+        entry = per_view(cfg.augmentations)[view]
+        maker = ViewMaker(entry, cfg.data.dataset, self.device)
+        for first in range(0, len(items), size):
+            epochs, images = np.array(items[first : first + size]).T
+            draws = epochs, images, np.full(len(images), view)
+            parameters = maker.draw(self._resident.sizes[images], seed, *draws)
+            rows = torch.from_numpy(images).to(self.device)
+            yield maker.make(self._resident.pixels[rows], parameters)
+
+    @functools.cached_property
+    def _resident(self) -> ResidentImages | None:
+        if OmegaConf.select(self.checkpoint.cfg, "data.loader", default="workers") == "workers":
+            return None
+        try:
+            return ResidentImages(self.images, self.device)
+        except DoesNotFit:
+            return None
 
     def picture(self, item: tuple[int, int], view: int) -> Image.Image:
         """What a person sees of one view of an item."""
-        dataset = PretrainSet(self.images, self.transforms, self.settings.seed, views=(view,))
-        tensor = dataset[item][1][0]
-        normalize = self.transforms[view].transforms[-1]
-        mean, std = (torch.tensor(v).view(3, 1, 1) for v in (normalize.mean, normalize.std))
-        pixels = ((tensor * std + mean).clamp(0, 1) * 255).round().byte()
-        return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0)))
+        dataset = self._set(view, self.settings.seed)
+        return dataset.normalizations[view].inverse(dataset[item][1][0])
+
+    def _set(self, view: int, seed: int) -> PretrainSet:
+        cfg = self.checkpoint.cfg
+        return PretrainSet(self.images, cfg.data.dataset, cfg.augmentations, seed, views=(view,))
 
 
 def scalar_temperature(cfg: DictConfig) -> float:

@@ -26,7 +26,9 @@ from simco_methods.config.checks import (
     text,
 )
 from simco_methods.config.during import DURING
+from simco_methods.data import LOADERS
 from simco_methods.data.datasets import DATASETS
+from simco_methods.data.draws import INTERPOLATIONS
 from simco_methods.host.knn import DISTANCES
 
 _PROBABILITY = number(0, 1)
@@ -57,6 +59,7 @@ _RUN: dict[str, Check] = {
     "data.format": one_of("image_folder"),
     "data.no_labels": flag,
     "data.fraction": fraction,
+    "data.loader": one_of(*LOADERS),
     "data.num_workers": integer(0),
     "data.num_classes": integer(0),
     "data.num_large_crops": integer(1),
@@ -82,6 +85,7 @@ _RUN: dict[str, Check] = {
     "knn_eval.offline": flag,
     "knn_eval.distance_func": one_of(*DISTANCES),
     "performance.disable_channel_last": flag,
+    "performance.compile": flag,
     "checkpoint.enabled": flag,
     "checkpoint.dir": optional(text),
     "checkpoint.frequency": integer(1),
@@ -110,6 +114,7 @@ _VIEW: dict[str, Check] = {
     "rrc.enabled": flag,
     "rrc.crop_min_scale": number(0, 1, open_low=True),
     "rrc.crop_max_scale": number(0, 1, open_low=True),
+    "rrc.interpolation": one_of(*INTERPOLATIONS),
     "color_jitter.prob": _PROBABILITY,
     "color_jitter.brightness": _AMOUNT,
     "color_jitter.contrast": _AMOUNT,

@@ -46,6 +46,21 @@ class ImageSet:
         except Exception as error:  # Pillow's decoders raise many kinds
             raise OSError(f"cannot read the image {image}: {error}") from error
 
+    def size(self, index: int) -> tuple[int, int]:
+        """Height and width, of a file from its header.
+
+        Raises:
+            OSError: a file that is no image, by its path.
+        """
+        image = self.images[index]
+        if not isinstance(image, str):
+            return image.shape[:2]
+        try:
+            with Image.open(image) as opened:
+                return opened.size[::-1]
+        except Exception as error:  # Pillow's decoders raise many kinds
+            raise OSError(f"cannot read the image {image}: {error}") from error
+
     def select(self, rows: np.ndarray) -> ImageSet:
         """The images at ``rows``, in that order."""
         images = self.images

@@ -1,4 +1,4 @@
-"""The ``workers`` loader: torchvision transforms in DataLoader workers, for any size of data.
+"""The ``workers`` loader: views made with Pillow in DataLoader workers, for any size of data.
 
 Order and augmentation are functions of (seed, epoch, image, view): the same run, whatever the
 number of workers, the batch size or the number of processes.
@@ -7,17 +7,16 @@ number of workers, the batch size or the number of processes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-import lightning.pytorch as pl
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
 
-from simco_methods.data.datasets import has_validation, load_images
-from simco_methods.data.images import UNLABELLED, ImageSet
-from simco_methods.data.transforms import eval_transform, view_transforms
+from simco_methods.data.draws import ViewSettings, draw_views
+from simco_methods.data.images import ImageSet
+from simco_methods.data.transforms import Normalization, per_view, pillow_view, plain_view
 from simco_methods.seeds import derived_seed
 
 
@@ -26,7 +25,8 @@ class PretrainSet(Dataset):
 
     Args:
         images: the images.
-        transforms: one a view.
+        dataset: name of the data set, for its mean and standard deviation.
+        augmentations: of the config.
         seed: of the draws, which are functions of it, the epoch, the index and the view.
         views: which of the views to make, None for all.
     """
@@ -34,38 +34,59 @@ class PretrainSet(Dataset):
     def __init__(
         self,
         images: ImageSet,
-        transforms: Sequence[Any],
+        dataset: str,
+        augmentations: Sequence[DictConfig],
         seed: int,
         views: Sequence[int] | None = None,
     ):
-        self.images, self.transforms, self.seed = images, transforms, seed
-        self.views = range(len(transforms)) if views is None else views
+        entries = per_view(augmentations)
+        self.images, self.seed = images, seed
+        self.views = range(len(entries)) if views is None else views
+        self.settings = [ViewSettings.from_config(entry) for entry in entries]
+        self.normalizations = [Normalization(dataset, entry) for entry in entries]
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, item: tuple[int, int]) -> tuple[int, list[torch.Tensor], int]:
-        epoch, index = item
-        image = self.images.load(index)
-        views = []
-        with torch.random.fork_rng(devices=[]):
-            for view in self.views:
-                torch.default_generator.manual_seed(derived_seed(self.seed, epoch, index, view))
-                views.append(self.transforms[view](image))
-        return index, views, int(self.images.labels[index])
+    def __getitem__(self, item: tuple[int, int]) -> tuple[int, list[Tensor], int]:
+        return self.__getitems__([item])[0]
+
+    def __getitems__(self, items: Sequence[tuple[int, int]]) -> list[tuple[int, list[Tensor], int]]:
+        """A batch at once, as DataLoader asks: its draws are one computation a view."""
+        epochs, indices = np.array(items).T
+        pictures = [self.images.load(index) for index in indices]
+        sizes = np.array([picture.size[::-1] for picture in pictures])
+        views: list[list[Tensor]] = [[] for _ in items]
+        for view in self.views:
+            settings, normalization = self.settings[view], self.normalizations[view]
+            draws = draw_views(
+                settings, sizes, self.seed, epochs, indices, np.full(len(items), view)
+            )
+            for row, picture in enumerate(pictures):
+                views[row].append(normalization(pillow_view(picture, settings, draws.rows(row))))
+        labels = self.images.labels[indices]
+        return list(zip(indices.tolist(), views, labels.tolist(), strict=True))
 
 
-class LabelledSet(Dataset):
-    """``(image, label)`` without augmentation."""
+class PlainSet(Dataset):
+    """``(image, label)`` without augmentation.
 
-    def __init__(self, images: ImageSet, transform: Any):
-        self.images, self.transform = images, transform
+    Args:
+        images: the images.
+        dataset: name of the data set.
+        cfg: the first entry of ``augmentations``, for ``crop_size``, ``mean`` and ``std``.
+    """
+
+    def __init__(self, images: ImageSet, dataset: str, cfg: DictConfig):
+        self.images, self.dataset, self.size = images, dataset, cfg.crop_size
+        self.normalization = Normalization(dataset, cfg)
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        return self.transform(self.images.load(index)), int(self.images.labels[index])
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        view = plain_view(self.images.load(index), self.dataset, self.size)
+        return self.normalization(view), int(self.images.labels[index])
 
 
 class EpochSampler(Sampler):
@@ -107,96 +128,12 @@ class EpochSampler(Sampler):
     def __len__(self) -> int:
         return self.batches * self.batch_size
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
+    def indices(self) -> Tensor:
+        """The images of this epoch, (len,) int64."""
         generator = torch.Generator().manual_seed(derived_seed(self.seed, self.epoch))
         order = torch.randperm(self.length, generator=generator)
         order = order[: self.batches * self.world_size * self.batch_size]
-        order = order.view(self.batches, self.world_size, self.batch_size)[:, self.rank]
-        return iter([(self.epoch, index) for index in order.flatten().tolist()])
+        return order.view(self.batches, self.world_size, self.batch_size)[:, self.rank].flatten()
 
-
-class PretrainData(pl.LightningDataModule):
-    """The training views and the validation images of a parsed config.
-
-    Args:
-        cfg: ``data``, ``augmentations``, ``optimizer.batch_size`` and ``seed``.
-        train: the training images.
-        val: the validation images, None for no validation.
-    """
-
-    def __init__(self, cfg: DictConfig, train: ImageSet, val: ImageSet | None):
-        super().__init__()
-        self.cfg, self.train, self.val = cfg, train, val
-        self._first_epoch = 0
-
-    def state_dict(self) -> dict[str, int]:
-        """Saved with checkpoints, which are made at the end of an epoch."""
-        return {"next_epoch": self.trainer.current_epoch + 1}
-
-    def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self._first_epoch = state_dict["next_epoch"]
-
-    @classmethod
-    def from_config(cls, cfg: DictConfig) -> PretrainData:
-        """Loads the images that ``cfg.data`` names."""
-        train = load_images(cfg.data, "train")
-        val = load_images(cfg.data, "val", train.classes) if has_validation(cfg.data) else None
-        return cls(cfg, train, val)
-
-    def check_size(self, processes: int) -> None:
-        """Raises ``ValueError`` if there are too few images for ``processes`` of them."""
-        size = self.cfg.optimizer.batch_size
-        if len(self.train) < size * processes:
-            raise ValueError(
-                f"one batch needs {size * processes} images (optimizer.batch_size={size} on "
-                f"{processes} process(es)), the data has {len(self.train)}"
-            )
-        if self.val is not None and len(self.val) < processes:
-            raise ValueError(
-                f"{processes} processes need as many images to validate on, "
-                f"there are {len(self.val)}"
-            )
-
-    def train_dataloader(self) -> DataLoader:
-        transforms = view_transforms(self.cfg.data.dataset, self.cfg.augmentations)
-        sampler = EpochSampler(
-            len(self.train),
-            self.cfg.optimizer.batch_size,
-            self.cfg.seed,
-            rank=self.trainer.global_rank if self.trainer else 0,
-            world_size=self.trainer.world_size if self.trainer else 1,
-            first_epoch=self._first_epoch,
-        )
-        return self._loader(
-            PretrainSet(self.train, transforms, self.cfg.seed), sampler=sampler, drop_last=True
-        )
-
-    def val_dataloader(self) -> DataLoader | list:
-        if self.val is None:
-            return []
-        return self._loader(self._plain(self.val), sampler=self._share(len(self.val)))
-
-    def bank_dataloader(self) -> DataLoader:
-        """The labelled training images without augmentation, each once over all processes."""
-        bank = self.train.select(np.flatnonzero(self.train.labels != UNLABELLED))
-        return self._loader(self._plain(bank), sampler=self._share(len(bank)))
-
-    def _plain(self, images: ImageSet) -> LabelledSet:
-        return LabelledSet(images, eval_transform(self.cfg.data.dataset, self.cfg.augmentations[0]))
-
-    def _share(self, length: int) -> range:
-        """Every world_size-th image: none is seen twice, whatever the number of processes."""
-        if not self.trainer:
-            return range(length)
-        return range(self.trainer.global_rank, length, self.trainer.world_size)
-
-    def _loader(self, dataset: Dataset, **options: Any) -> DataLoader:
-        workers = self.cfg.data.num_workers
-        return DataLoader(
-            dataset,
-            batch_size=self.cfg.optimizer.batch_size,
-            num_workers=workers,
-            persistent_workers=workers > 0,
-            pin_memory=torch.cuda.is_available(),
-            **options,
-        )
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter([(self.epoch, index) for index in self.indices().tolist()])

@@ -1,93 +1,101 @@
-"""Augmented views and the plain view for validation, of torchvision's parts on Pillow images."""
+"""Augmented and plain views of Pillow images, by torchvision's functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from PIL import Image, ImageFilter
-from torchvision import transforms as T
+from torch import Tensor
 from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as F
 
 from simco_methods.data.datasets import DATASETS
+from simco_methods.data.draws import BRIGHTNESS, CONTRAST, HUE, SATURATION, ViewDraws, ViewSettings
+
+SOLARIZE_FROM = 128
+_BICUBIC = InterpolationMode.BICUBIC
+_COLOUR = {
+    BRIGHTNESS: F.adjust_brightness,
+    CONTRAST: F.adjust_contrast,
+    SATURATION: F.adjust_saturation,
+    HUE: F.adjust_hue,
+}
 
 
-class GaussianBlur:
-    """Pillow's Gaussian blur with a radius drawn from [0.1, 2.0], as in SimCLR."""
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        radius = float(torch.empty(()).uniform_(0.1, 2.0))
-        return image.filter(ImageFilter.GaussianBlur(radius=radius))
-
-
-def view_transform(dataset: str, cfg: DictConfig) -> T.Compose:
-    """One augmented view, from an entry of ``augmentations``; solo-learn's keys and order.
+def pillow_view(image: Image.Image, settings: ViewSettings, draws: ViewDraws) -> Image.Image:
+    """One augmented view, in solo-learn's order of steps.
 
     Args:
-        dataset: name, for its mean and standard deviation.
-        cfg: ``crop_size`` and, each left out or with probability 0 for none, ``rrc``,
-            ``color_jitter``, ``grayscale``, ``gaussian_blur``, ``solarization``, ``equalization``,
-            ``horizontal_flip``; ``mean`` and ``std`` for custom images.
+        image: RGB.
+        settings: of the view.
+        draws: of this image, a single row (see :meth:`ViewDraws.rows`).
     """
-
-    def get(key: str, default: Any = 0.0) -> Any:
-        return OmegaConf.select(cfg, key, default=default)
-
-    if get("rrc.enabled", False):
-        crop = T.RandomResizedCrop(
-            cfg.crop_size,
-            scale=(cfg.rrc.crop_min_scale, cfg.rrc.crop_max_scale),
-            interpolation=InterpolationMode.BICUBIC,
-        )
-    else:
-        size = (cfg.crop_size, cfg.crop_size)
-        crop = T.Resize(size, interpolation=InterpolationMode.BICUBIC)
-    steps: list[Any] = [crop]
-    if get("color_jitter.prob"):
-        amounts = (
-            get(f"color_jitter.{k}") for k in ("brightness", "contrast", "saturation", "hue")
-        )
-        steps.append(T.RandomApply([T.ColorJitter(*amounts)], p=cfg.color_jitter.prob))
-    if get("grayscale.prob"):
-        steps.append(T.RandomGrayscale(p=cfg.grayscale.prob))
-    if get("gaussian_blur.prob"):
-        steps.append(T.RandomApply([GaussianBlur()], p=cfg.gaussian_blur.prob))
-    if get("solarization.prob"):
-        steps.append(T.RandomSolarize(threshold=128, p=cfg.solarization.prob))
-    if get("equalization.prob"):
-        steps.append(T.RandomEqualize(p=cfg.equalization.prob))
-    if get("horizontal_flip.prob"):
-        steps.append(T.RandomHorizontalFlip(p=cfg.horizontal_flip.prob))
-    return T.Compose([*steps, T.ToTensor(), _normalize(dataset, cfg)])
+    size = settings.crop_size
+    box = map(int, draws.box)
+    image = F.resized_crop(image, *box, [size, size], InterpolationMode(settings.interpolation))
+    if draws.jittered:
+        for change in draws.order:
+            if settings.amounts[change]:
+                image = _COLOUR[int(change)](image, float(draws.factors[change]))
+    if draws.gray:
+        image = F.rgb_to_grayscale(image, num_output_channels=3)
+    if draws.radius:
+        image = image.filter(ImageFilter.GaussianBlur(radius=float(draws.radius)))
+    if draws.solarized:
+        image = F.solarize(image, SOLARIZE_FROM)
+    if draws.equalized:
+        image = F.equalize(image)
+    return F.hflip(image) if draws.flipped else image
 
 
-def view_transforms(dataset: str, views: Sequence[DictConfig]) -> list[T.Compose]:
-    """One transform a view: each entry of ``augmentations`` as often as its ``num_crops``."""
-    return [view_transform(dataset, view) for view in views for _ in range(view.num_crops)]
-
-
-def eval_transform(dataset: str, cfg: DictConfig) -> T.Compose:
+def plain_view(image: Image.Image, dataset: str, size: int) -> Image.Image:
     """The whole image at the training crop's size; larger photographs resized by 8/7 and cropped.
 
     Args:
+        image: RGB.
         dataset: name.
-        cfg: the first entry of ``augmentations``, for ``crop_size``, ``mean`` and ``std``.
+        size: side of a training crop.
     """
-    size = cfg.crop_size
-    bicubic = InterpolationMode.BICUBIC
-    if DATASETS[dataset].square or size < 96:
-        steps = [T.Resize(size, interpolation=bicubic), T.CenterCrop(size)]
-    else:
-        steps = [T.Resize(size * 8 // 7, interpolation=bicubic), T.CenterCrop(size)]
-    return T.Compose([*steps, T.ToTensor(), _normalize(dataset, cfg)])
+    whole = DATASETS[dataset].square or size < 96
+    image = F.resize(image, size if whole else size * 8 // 7, _BICUBIC)
+    return F.center_crop(image, [size, size])
 
 
-def _normalize(dataset: str, cfg: DictConfig) -> T.Normalize:
-    info = DATASETS[dataset]
-    # A mean or std in the config is meant for images that the table does not know.
-    mean, std = info.mean, info.std
-    if info.num_classes is None:
-        mean, std = cfg.get("mean") or mean, cfg.get("std") or std
-    return T.Normalize(mean=list(mean), std=list(std))
+class Normalization:
+    """Pixels from 0 to 255 to a data set's normalised tensors.
+
+    Args:
+        dataset: name, for its mean and standard deviation.
+        cfg: an entry of ``augmentations``, whose ``mean`` and ``std`` hold for custom images.
+    """
+
+    def __init__(self, dataset: str, cfg: DictConfig):
+        info = DATASETS[dataset]
+        # A mean or std in the config is meant for images that the table does not know.
+        mean, std = info.mean, info.std
+        if info.num_classes is None:
+            mean, std = cfg.get("mean") or mean, cfg.get("std") or std
+        self.mean: Sequence[float] = list(mean)
+        self.std: Sequence[float] = list(std)
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """An RGB image to (3, H, W)."""
+        return F.normalize(F.to_tensor(image), self.mean, self.std)
+
+    def batch(self, pixels: Tensor) -> Tensor:
+        """(N, 3, H, W) of uint8 to the same in float32, each as by a call."""
+        return F.normalize(pixels.float().div_(255), self.mean, self.std, inplace=True)
+
+    def inverse(self, view: Tensor) -> Image.Image:
+        """What a person sees of a view, (3, H, W)."""
+        mean, std = (torch.tensor(v).view(3, 1, 1) for v in (self.mean, self.std))
+        pixels = ((view.cpu() * std + mean).clamp(0, 1) * 255).round().byte()
+        return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0)))
+
+
+def per_view(views: Sequence[DictConfig]) -> list[DictConfig]:
+    """The entries of ``augmentations``, each as often as its ``num_crops``."""
+    return [view for view in views for _ in range(view.num_crops)]

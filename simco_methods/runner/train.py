@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from simco_methods.analysis.during import check_projector
 from simco_methods.config import complete, parse, refusals_named
 from simco_methods.data import PretrainData
-from simco_methods.data.transforms import view_transform
+from simco_methods.data.draws import ViewSettings
 from simco_methods.files import write_json
 from simco_methods.host import HOST
 from simco_methods.machine import hardware, peak_memory_mib, versions
@@ -113,10 +113,11 @@ class Run:
             f"validate on; {self._hardware}",
             f"  effective batch {batch * accumulated} ({size} x {self._world_size} process(es) x "
             f"{accumulated} accumulated), learning rate {model.lr:g}{negatives}",
+            f"  {data.loader}",
             f"  folder {self.folder.path}",
         ]
         if cfg.debug_augmentations:
-            lines += [str(view_transform(cfg.data.dataset, view)) for view in cfg.augmentations]
+            lines += [f"  {ViewSettings.from_config(view)}" for view in cfg.augmentations]
         if accumulated > 1:
             lines.append("  note: accumulating gradients adds no negatives")
         if self.resume:
@@ -162,7 +163,7 @@ def prepare(cfg: DictConfig) -> Run | Path:
         The run, or the folder of one that had finished before.
 
     Raises:
-        ValueError, FileNotFoundError: a config or data that do not fit, by name.
+        ValueError, OSError: a config, data or an image that do not fit, by name.
     """
     cfg = complete(cfg)
     folder = RunFolder(cfg)
@@ -178,8 +179,9 @@ def prepare(cfg: DictConfig) -> Run | Path:
     world_size = trainer.num_devices * trainer.num_nodes
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
-    data = PretrainData.from_config(parsed)
+    data = PretrainData.from_config(parsed, trainer.strategy.root_device)
     data.check_size(world_size)
+    data.choose_loader()
 
     seed_everything(cfg.seed, workers=True)
     with refusals_named(cfg.method):

@@ -9,9 +9,12 @@ from omegaconf import OmegaConf
 from PIL import Image
 from torchvision import transforms as T
 
+import simco_methods.data.resident as resident
 from simco_methods.data import ImageSet, PretrainData
+from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.loaders import EpochSampler
-from simco_methods.data.transforms import eval_transform, view_transform
+from simco_methods.data.resident import DoesNotFit
+from simco_methods.data.transforms import Normalization, pillow_view, plain_view
 from tests.helpers import compose_config
 
 PAPER_VIEW = compose_config("cifar10/simco").augmentations[0]
@@ -24,12 +27,18 @@ def images(count=40, size=12, same=False):
     return ImageSet(pixels, np.arange(count) % 4, list("abcd"))
 
 
-def module(train, batch_size=8, workers=0, rank=0, world=1, seed=5, val=None, crop=16):
+# How views are made: by workers or on the device.
+LOADERS = pytest.mark.parametrize("loader", ["workers", "device"])
+
+
+def module(
+    train, batch_size=8, workers=0, rank=0, world=1, seed=5, val=None, crop=16, loader="workers"
+):
     view = OmegaConf.merge(PAPER_VIEW, {"crop_size": crop, "num_crops": 2})
     cfg = OmegaConf.create(
         {
             "seed": seed,
-            "data": {"dataset": "custom", "num_workers": workers},
+            "data": {"dataset": "custom", "num_workers": workers, "loader": loader},
             "optimizer": {"batch_size": batch_size},
             "augmentations": [view],
         }
@@ -57,66 +66,119 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
 
 
-def test_draws_do_not_depend_on_workers_batches_or_processes():
-    whole = views_by_image(epoch(module(images()), 3))
-    assert same(whole, views_by_image(epoch(module(images(), workers=2), 3)))
-    assert same(whole, views_by_image(epoch(module(images(), batch_size=20), 3)))
-    ranks = [epoch(module(images(), batch_size=4, rank=r, world=2), 3) for r in (0, 1)]
+@LOADERS
+def test_draws_do_not_depend_on_workers_batches_or_processes(loader):
+    options = {"loader": loader}
+    whole = views_by_image(epoch(module(images(), **options), 3))
+    workers = 2 if loader == "workers" else 0
+    assert same(whole, views_by_image(epoch(module(images(), workers=workers, **options), 3)))
+    assert same(whole, views_by_image(epoch(module(images(), batch_size=20, **options), 3)))
+    ranks = [epoch(module(images(), batch_size=4, rank=r, world=2, **options), 3) for r in (0, 1)]
     assert same(whole, views_by_image(ranks[0]) | views_by_image(ranks[1]))
 
 
-def test_two_processes_see_the_batches_of_one():
-    whole = [indices for indices, *_ in epoch(module(images()), 1)]
-    ranks = [epoch(module(images(), batch_size=4, rank=r, world=2), 1) for r in (0, 1)]
+def test_both_loaders_make_the_same_views():
+    """But for Pillow's whole numbers after each step and its 256 hues."""
+    worker, device = (
+        epoch(module(images(size=24), loader=loader), 2) for loader in ("workers", "device")
+    )
+    std = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
+    for (indices, views, labels), (others, made, targets) in zip(worker, device, strict=True):
+        assert torch.equal(indices, others) and torch.equal(labels, targets)
+        for view, other in zip(views, made, strict=True):
+            difference = ((view - other) * std * 255).abs()
+            assert difference.mean() < 3 and difference.quantile(0.99) < 12
+            assert other.is_contiguous(memory_format=torch.channels_last)
+
+
+@LOADERS
+def test_two_processes_see_the_batches_of_one(loader):
+    whole = [indices for indices, *_ in epoch(module(images(), loader=loader), 1)]
+    ranks = [
+        epoch(module(images(), batch_size=4, rank=r, world=2, loader=loader), 1) for r in (0, 1)
+    ]
     for batch, first, second in zip(whole, *ranks, strict=True):
         assert torch.equal(batch, torch.cat([first[0], second[0]]))
 
 
-def test_epochs_and_seeds_differ_and_repeat():
-    data = module(images(), workers=2)
-    loader = data.train_dataloader()  # one loader: its workers persist
+@LOADERS
+def test_epochs_and_seeds_differ_and_repeat(loader):
+    workers = 2 if loader == "workers" else 0
+    data = module(images(), workers=workers, loader=loader)
+    batches = data.train_dataloader()  # one loader: its workers persist
     runs = []
     for number in (0, 1, 0):
-        loader.sampler.set_epoch(number)
-        runs.append(list(loader))
+        batches.sampler.set_epoch(number)
+        runs.append(list(batches))
     views = [views_by_image(batches) for batches in runs]
     assert same(views[0], views[2]) and not same(views[0], views[1])
     assert not torch.equal(runs[0][0][0], runs[1][0][0])
-    assert not same(views[0], views_by_image(epoch(module(images(), seed=6), 0)))
+    assert not same(views[0], views_by_image(epoch(module(images(), seed=6, loader=loader), 0)))
 
 
-def test_the_global_random_state_is_left_alone():
+@LOADERS
+def test_the_global_random_state_is_left_alone(loader):
+    batches = module(images(), loader=loader).train_dataloader()
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    dataset = module(images()).train_dataloader().dataset
-    dataset[(0, 0)]
+    if loader == "workers":
+        batches.dataset[(0, 0)]  # DataLoader itself draws a seed
+    else:
+        list(batches)
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_copies_of_one_image_give_different_views():
-    batches = epoch(module(images(64, same=True), batch_size=64), 0)
+@LOADERS
+def test_copies_of_one_image_give_different_views(loader):
+    batches = epoch(module(images(64, same=True), batch_size=64, loader=loader), 0)
     views = torch.cat(batches[0][1])
     distance = torch.cdist(views.flatten(1), views.flatten(1)) + torch.eye(128) * 1e9
     assert distance.min() > 1e-3
 
 
-def test_rates_are_the_configured_ones():
-    """Grayscale and flip of 4,000 views, within 3 sigma of 0.2 and 0.5."""
-    cfg = OmegaConf.merge(
-        PAPER_VIEW, {"rrc": {"enabled": False}, "color_jitter": {"prob": 0.0}, "crop_size": 2}
+def test_the_draws_of_a_long_epoch_are_those_of_a_short_one(monkeypatch):
+    """They are made some batches ahead."""
+    whole = views_by_image(epoch(module(images(), loader="device"), 3))
+    monkeypatch.setattr(resident, "_AHEAD", 2)
+    assert same(whole, views_by_image(epoch(module(images(), loader="device"), 3)))
+
+
+def test_images_of_several_sizes_lie_on_the_device(tmp_path):
+    paths = []
+    for number in range(16):
+        paths.append(str(tmp_path / f"{number}.png"))
+        pixels = images(1, 8 + number).images[0][: 20 - number]
+        Image.fromarray(pixels).save(paths[-1])
+    several = ImageSet(paths, np.zeros(16, dtype=np.int64), ["a"])
+    worker, device = (
+        views_by_image(epoch(module(several, loader=loader), 0)) for loader in ("workers", "device")
     )
-    transform = view_transform("custom", cfg)
-    pixels = np.array([[[255, 0, 0], [0, 255, 0]], [[255, 0, 0], [0, 255, 0]]], dtype=np.uint8)
-    torch.manual_seed(0)
-    views = torch.stack([transform(Image.fromarray(pixels)) for _ in range(4000)])
-    plain = views * torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
-    plain += torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
-    gray = (plain[:, 0] - plain[:, 1]).abs().flatten(1).amax(1) < 1e-3
-    flipped = plain[:, 1, 0, 0] > plain[:, 1, 0, 1]
-    for seen, rate in ((gray, 0.2), (flipped, 0.5)):
-        sigma = (rate * (1 - rate) / len(seen)) ** 0.5
-        assert abs(seen.float().mean() - rate) < 3 * sigma
+    for index, views in worker.items():
+        assert ((views - device[index]) * 0.225 * 255).abs().mean() < 3
+
+
+def test_images_that_do_not_fit_are_left_to_workers_or_refused(monkeypatch):
+    monkeypatch.setattr(resident, "free_memory", lambda device: 2 * 40 * 12 * 12 * 3 - 2)
+    why = "40 images of 12 x 12 pixels need 0 MiB, 50% of what is free on cpu is 0 MiB"
+    data = module(images(), loader="auto", val=images(41))
+    data.choose_loader()
+    assert data.resident is None and why in data.loader
+    assert len(epoch(data, 0)) == 5
+    assert isinstance(data.val_dataloader(), torch.utils.data.DataLoader)
+    with pytest.raises(DoesNotFit, match="data.loader=device: 40 images"):
+        module(images(), loader="device").choose_loader()
+
+
+def test_headers_are_read_only_as_far_as_needed(monkeypatch):
+    many = images(40)
+    many.images = [f"{number}.jpg" for number in range(40)]
+    asked = []
+    monkeypatch.setattr(ImageSet, "size", lambda self, index: asked.append(index) or (900, 900))
+    monkeypatch.setattr(resident, "free_memory", lambda device: 2**20)
+    with pytest.raises(DoesNotFit, match="40 images of 900 x 900"):
+        resident.ResidentImages(many, torch.device("cpu"))
+    assert asked == [0]
 
 
 def test_too_few_images_for_a_batch_are_an_error():
@@ -128,36 +190,54 @@ def test_too_few_images_for_a_batch_are_an_error():
     assert len(sampler) == len(list(sampler)) == 16
 
 
+@LOADERS
 @pytest.mark.parametrize("world", [1, 2, 3])
-def test_validation_sees_each_image_once(world):
+def test_validation_sees_each_image_once(world, loader):
     seen = []
     for rank in range(world):
-        data = module(images(), rank=rank, world=world, val=images(11))
+        data = module(images(), rank=rank, world=world, val=images(11), loader=loader)
         seen += [label for _, labels in data.val_dataloader() for label in labels.tolist()]
     assert sorted(seen) == sorted(images(11).labels.tolist())
 
 
-def test_bank_holds_labelled_images_only():
+@pytest.mark.parametrize("size", [12, 16, 40])
+def test_cached_validation_images_are_those_of_the_workers(size):
+    sides = [
+        list(module(images(), val=images(11, size), loader=loader).val_dataloader())
+        for loader in ("workers", "device")
+    ]
+    for (expected, labels), (found, targets) in zip(*sides, strict=True):
+        assert torch.equal(expected, found) and torch.equal(labels, targets)
+
+
+@LOADERS
+def test_bank_holds_labelled_images_only(loader):
     train = images()
     train.labels[::2] = -1
-    data = module(train)
-    labels = torch.cat([targets for _, targets in data.bank_dataloader()])
-    assert len(labels) == 20 and labels.min() >= 0
+    data = module(train, loader=loader)
+    batches = list(data.bank_dataloader())
+    labels = torch.cat([targets for _, targets in batches])
+    assert labels.tolist() == train.labels[1::2].tolist()
+    assert len(data.bank_dataloader()) == len(batches)
 
 
 @pytest.mark.parametrize(
     "size, crop", [((32, 32), 32), ((10, 300), 32), ((8, 8), 16), ((300, 200), 224)]
 )
 def test_validation_is_at_the_training_size(size, crop):
-    cfg = OmegaConf.merge(PAPER_VIEW, {"crop_size": crop})
-    for transform in (eval_transform("custom", cfg), view_transform("custom", cfg)):
-        assert transform(Image.new("RGB", size)).shape == (3, crop, crop)
+    settings = ViewSettings.from_config(OmegaConf.merge(PAPER_VIEW, {"crop_size": crop}))
+    image = Image.new("RGB", size)
+    draws = draw_views(settings, np.array([size[::-1]]), 0, [0], [0], [0]).rows(0)
+    for view in (plain_view(image, "custom", crop), pillow_view(image, settings, draws)):
+        assert view.size == (crop, crop)
 
 
 def test_square_images_are_validated_whole():
-    cfg = OmegaConf.merge(PAPER_VIEW, {"crop_size": 32})
     image = Image.fromarray(images(1, 32).images[0])
     expected = T.Compose(
         [T.ToTensor(), T.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))]
     )(image)
-    torch.testing.assert_close(eval_transform("cifar10", cfg)(image), expected)
+    normalization = Normalization("cifar10", PAPER_VIEW)
+    found = normalization(plain_view(image, "cifar10", 32))
+    torch.testing.assert_close(found, expected)
+    assert normalization.inverse(found).tobytes() == image.tobytes()

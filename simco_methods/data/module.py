@@ -1,0 +1,166 @@
+"""The loaders of a run: which there are, and which one makes its views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch.utils.data import DataLoader, Dataset
+
+from simco_methods.data.datasets import has_validation, load_images
+from simco_methods.data.images import UNLABELLED, ImageSet
+from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet
+from simco_methods.data.plain import PlainLoader, plain_batches
+from simco_methods.data.resident import DeviceLoader, DoesNotFit, ResidentImages
+
+LOADERS = ("auto", "device", "workers")
+
+
+class PretrainData(pl.LightningDataModule):
+    """The training views and the validation images of a parsed config.
+
+    Args:
+        cfg: ``data``, ``augmentations``, ``optimizer.batch_size``, ``performance`` and ``seed``.
+        train: the training images.
+        val: the validation images, None for no validation.
+        device: where the ``device`` loader keeps its images.
+
+    Attributes:
+        loader: which loader makes the views, and why, in words; after :meth:`choose_loader`.
+        resident: the training images on the device, None where workers read them.
+    """
+
+    def __init__(
+        self,
+        cfg: DictConfig,
+        train: ImageSet,
+        val: ImageSet | None,
+        device: torch.device | str = "cpu",
+    ):
+        super().__init__()
+        self.cfg, self.train, self.val = cfg, train, val
+        self.device = torch.device(device)
+        self._first_epoch = 0
+        self._wanted = OmegaConf.select(cfg, "data.loader", default="workers")
+        self._plain: dict[tuple, PlainLoader] = {}
+
+    def state_dict(self) -> dict[str, int]:
+        """Saved with checkpoints, which are made at the end of an epoch."""
+        return {"next_epoch": self.trainer.current_epoch + 1}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self._first_epoch = state_dict["next_epoch"]
+
+    @classmethod
+    def from_config(cls, cfg: DictConfig, device: torch.device | str = "cpu") -> PretrainData:
+        """Loads the images that ``cfg.data`` names."""
+        train = load_images(cfg.data, "train")
+        val = load_images(cfg.data, "val", train.classes) if has_validation(cfg.data) else None
+        return cls(cfg, train, val, device)
+
+    def check_size(self, processes: int) -> None:
+        """Raises ``ValueError`` if there are too few images for ``processes`` of them."""
+        size = self.cfg.optimizer.batch_size
+        if len(self.train) < size * processes:
+            raise ValueError(
+                f"one batch needs {size * processes} images (optimizer.batch_size={size} on "
+                f"{processes} process(es)), the data has {len(self.train)}"
+            )
+        if self.val is not None and len(self.val) < processes:
+            raise ValueError(
+                f"{processes} processes need as many images to validate on, "
+                f"there are {len(self.val)}"
+            )
+
+    def choose_loader(self) -> None:
+        """Puts the training images on the device, or leaves them to workers; see :attr:`loader`.
+
+        Raises:
+            DoesNotFit: ``data.loader=device``, and they take more than half of its free memory.
+            OSError: a file that cannot be read as an image, by its path.
+        """
+        wanted = self._wanted
+        self.resident: ResidentImages | None = None
+        self.loader = f"{self.cfg.data.num_workers} worker processes make the views"
+        if wanted == "workers":
+            return
+        try:
+            self.resident = ResidentImages(self.train, self.device)
+        except DoesNotFit as error:
+            if wanted == "device":
+                raise DoesNotFit(f"data.loader=device: {error}; take workers or auto") from error
+            self.loader += f": {error}"
+        else:
+            taken = self.resident.pixels.numel() / 2**20
+            self.loader = f"views are made on {self.device}, with {taken:,.0f} MiB of images there"
+
+    def train_dataloader(self) -> DataLoader | DeviceLoader:
+        cfg = self.cfg
+        sampler = EpochSampler(
+            len(self.train),
+            cfg.optimizer.batch_size,
+            cfg.seed,
+            rank=self.trainer.global_rank if self.trainer else 0,
+            world_size=self.trainer.world_size if self.trainer else 1,
+            first_epoch=self._first_epoch,
+        )
+        made_of = cfg.data.dataset, cfg.augmentations
+        if not hasattr(self, "resident"):
+            self.choose_loader()
+        if self.resident is None:
+            dataset = PretrainSet(self.train, *made_of, cfg.seed)
+            return self._workers(dataset, sampler=sampler, drop_last=True)
+        plain = OmegaConf.select(cfg, "performance.disable_channel_last", default=False)
+        return DeviceLoader(
+            self.resident,
+            sampler,
+            *made_of,
+            memory_format=torch.contiguous_format if plain else torch.channels_last,
+            compiled=OmegaConf.select(cfg, "performance.compile", default=False),
+        )
+
+    def val_dataloader(self) -> DataLoader | PlainLoader | list:
+        if self.val is None:
+            return []
+        return self._without_augmentation(self.val, self._share(len(self.val)))
+
+    def bank_dataloader(self) -> DataLoader | PlainLoader:
+        """The labelled training images without augmentation, each once over all processes."""
+        labelled = np.flatnonzero(self.train.labels != UNLABELLED)
+        return self._without_augmentation(self.train, labelled[self._share(len(labelled))])
+
+    def _without_augmentation(self, images: ImageSet, rows: np.ndarray) -> Any:
+        cfg = self.cfg
+        view = cfg.augmentations[0]
+        if self._wanted != "workers":
+            try:
+                key = (images is self.val, rows.tobytes())
+                if key not in self._plain:
+                    size = cfg.optimizer.batch_size
+                    self._plain[key] = plain_batches(
+                        images, rows, cfg.data.dataset, view, size, self.device
+                    )
+                return self._plain[key]
+            except DoesNotFit:
+                pass
+        return self._workers(PlainSet(images, cfg.data.dataset, view), sampler=rows.tolist())
+
+    def _share(self, length: int) -> np.ndarray:
+        """Every world_size-th image: none is seen twice, whatever the number of processes."""
+        if not self.trainer:
+            return np.arange(length)
+        return np.arange(self.trainer.global_rank, length, self.trainer.world_size)
+
+    def _workers(self, dataset: Dataset, **options: Any) -> DataLoader:
+        workers = self.cfg.data.num_workers
+        return DataLoader(
+            dataset,
+            batch_size=self.cfg.optimizer.batch_size,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            pin_memory=torch.cuda.is_available(),
+            **options,
+        )

@@ -1,0 +1,68 @@
+"""Images without augmentation, to validate on and for the kNN bank, made once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from simco_methods.data.images import ImageSet
+from simco_methods.data.resident import by_threads, check_fits
+from simco_methods.data.transforms import Normalization, plain_view
+
+
+def plain_batches(
+    images: ImageSet,
+    rows: Sequence[int],
+    dataset: str,
+    cfg: DictConfig,
+    batch_size: int,
+    device: torch.device,
+) -> PlainLoader:
+    """The images at ``rows`` without augmentation, made once and kept on the device.
+
+    Raises:
+        DoesNotFit: more than half of the free memory.
+    """
+    size = cfg.crop_size
+    check_fits(len(rows), size, size, device)
+    pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
+
+    def make(number: int) -> None:
+        picture = plain_view(images.load(rows[number]), dataset, size)
+        pixels[number] = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+    by_threads(make, len(rows))
+    labels = torch.from_numpy(images.labels[np.asarray(rows, dtype=np.int64)])
+    normalization = Normalization(dataset, cfg)
+    return PlainLoader(pixels.to(device), labels.to(device), normalization, batch_size)
+
+
+class PlainLoader:
+    """Batches ``[images, labels]`` of what lies on the device.
+
+    Args:
+        pixels: (N, 3, S, S) uint8.
+        labels: (N,).
+        normalization: of the data set.
+        batch_size: images at a time; the last batch has what is left.
+    """
+
+    def __init__(
+        self, pixels: Tensor, labels: Tensor, normalization: Normalization, batch_size: int
+    ):
+        self.pixels, self.labels = pixels, labels
+        self.normalization, self.batch_size = normalization, batch_size
+
+    def __len__(self) -> int:
+        return -(-len(self.labels) // self.batch_size)
+
+    def __iter__(self) -> Iterator[list[Tensor]]:
+        pairs = zip(
+            self.pixels.split(self.batch_size), self.labels.split(self.batch_size), strict=True
+        )
+        for pixels, labels in pairs:
+            yield [self.normalization.batch(pixels), labels]
