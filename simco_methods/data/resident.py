@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 from tqdm import tqdm
 
+from simco_methods.compiling import compiled_if_possible
 from simco_methods.data.augment import augment
 from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.images import ImageSet
@@ -194,7 +195,7 @@ class ViewMaker:
     ):
         self.settings, self.device = ViewSettings.from_config(entry), device
         self._memory_format = memory_format
-        self._augment = torch.compile(augment, dynamic=False) if compiled else augment
+        self._augment = compiled_if_possible(augment, device) if compiled else augment
         self._at_once = _CPU_VIEWS if device.type == "cpu" and not compiled else None
         normalization = Normalization(dataset, entry)
         std = torch.tensor(normalization.std, device=device).view(3, 1, 1)

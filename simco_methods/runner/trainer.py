@@ -18,6 +18,7 @@ from simco_methods.analysis.during import DuringTraining
 from simco_methods.config import runs_on_cpu
 from simco_methods.config.schema import TRAINER_KEYS
 from simco_methods.data import has_validation
+from simco_methods.runner.compile import CompileForwards
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.recorder import Recorder
 
@@ -48,6 +49,8 @@ def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Tra
     if not has_validation(cfg.data):
         settings["limit_val_batches"] = 0
     callbacks: list[Callback] = [recorder, LearningRateMonitor(logging_interval="step")]
+    if cfg.performance.compile:
+        callbacks.append(CompileForwards())
     if cfg.analysis.enabled:
         callbacks.append(DuringTraining(cfg, folder.path / "analysis"))
     try:

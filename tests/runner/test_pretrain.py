@@ -10,6 +10,7 @@ import torch
 from omegaconf import OmegaConf
 from PIL import Image
 
+from simco_methods import compiling
 from simco_methods.host import HOST
 from simco_methods.methods import METHODS
 from simco_methods.report import report
@@ -380,3 +381,22 @@ def test_evaluating_does_not_change_the_training(tmp_path):
         for on in (True, False)
     )
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_compiling_on_or_off_is_the_same_run(first, tmp_path, monkeypatch, capsys):
+    """A run goes on from the other's checkpoint, whose names are the same."""
+
+    def traced(function, device):
+        return torch.compile(function, dynamic=False, backend="aot_eager")
+
+    monkeypatch.setattr(compiling, "compiled", traced)
+    changes = {"performance__compile": first, "max_epochs": 1, "limit_val_batches": 1}
+    plain = set(weights(pretrain(quick("digits/simmoco", tmp_path / "plain", max_epochs=1))))
+    cfg = quick("digits/simmoco", tmp_path / "one", **changes)
+    assert set(weights(pretrain(cfg))) == plain
+    changes |= {"performance__compile": not first, "max_epochs": 2}
+    changes["resume_from_checkpoint"] = str(tmp_path / "one/checkpoints/last.ckpt")
+    folder = pretrain(quick("digits/simmoco", tmp_path / "two", **changes))
+    assert len(rows(folder)) == 2 and capsys.readouterr().out.count("compiled (perf") == 1
+    torch._dynamo.reset()
