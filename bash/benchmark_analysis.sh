@@ -4,5 +4,5 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$here/bash/setup.sh"
-python -m simco_methods.analysis.benchmark sweep
-python -m simco_methods.analysis.benchmark callback "$@"
+python -m simco_methods.benchmark.analyses sweep
+python -m simco_methods.benchmark.analyses callback "$@"

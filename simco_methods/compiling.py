@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
@@ -44,6 +45,24 @@ def compiled_if_possible(function: Callable[..., Tensor], device: torch.device) 
         return result.clone() if device.type == "cuda" else result
 
     return call
+
+
+class CompileForwards(pl.Callback):
+    """Compiles the forwards of a method before its first step; see :func:`compile_forwards`."""
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        cfg = pl_module.cfg
+        size = cfg.augmentations[0].crop_size
+        shape = (cfg.optimizer.batch_size, 3, size, size)
+        images = torch.zeros(shape, device=pl_module.device, dtype=pl_module.dtype)
+        if not cfg.performance.disable_channel_last:
+            images = images.to(memory_format=torch.channels_last)
+        training = pl_module.training
+        pl_module.train()
+        context = trainer.precision_plugin.train_step_context
+        if compile_forwards(pl_module, images, context) and trainer.is_global_zero:
+            print("  compiled (performance.compile=true)", flush=True)
+        pl_module.train(training)
 
 
 def compile_forwards(module: nn.Module, images: Tensor, context: Callable[[], Any]) -> bool:

@@ -1,6 +1,6 @@
 """Data sets, augmentations and loaders."""
 
-from simco_methods.data.datasets import DATASETS, has_validation, load_images
+from simco_methods.data.datasets import DATASETS, has_validation, load_images, read_images
 from simco_methods.data.images import ImageSet, folder_images
 from simco_methods.data.module import LOADERS, PretrainData
 
@@ -12,4 +12,5 @@ __all__ = [
     "folder_images",
     "has_validation",
     "load_images",
+    "read_images",
 ]

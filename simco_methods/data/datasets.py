@@ -184,3 +184,9 @@ def has_validation(data: DictConfig) -> bool:
     if data.get("no_labels", False):
         return False
     return data.dataset == "digits" or data.get("val_path") is not None
+
+
+def read_images(data: DictConfig) -> tuple[ImageSet, ImageSet | None]:
+    """The training images that ``cfg.data`` names, and those to validate on, if there are any."""
+    train = load_images(data, "train")
+    return train, load_images(data, "val", train.classes) if has_validation(data) else None

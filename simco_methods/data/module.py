@@ -10,7 +10,6 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch.utils.data import DataLoader, Dataset
 
-from simco_methods.data.datasets import has_validation, load_images
 from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet
 from simco_methods.data.plain import PlainLoader, plain_batches
@@ -53,13 +52,6 @@ class PretrainData(pl.LightningDataModule):
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
         self._first_epoch = state_dict["next_epoch"]
-
-    @classmethod
-    def from_config(cls, cfg: DictConfig, device: torch.device | str = "cpu") -> PretrainData:
-        """Loads the images that ``cfg.data`` names."""
-        train = load_images(cfg.data, "train")
-        val = load_images(cfg.data, "val", train.classes) if has_validation(cfg.data) else None
-        return cls(cfg, train, val, device)
 
     def check_size(self, processes: int) -> None:
         """Raises ``ValueError`` if there are too few images for ``processes`` of them."""

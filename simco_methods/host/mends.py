@@ -1,7 +1,7 @@
 """Two mends of solo-learn's own classes and a hook, made when the methods are registered with it.
 
 Nothing of what works there changes: the first makes its resuming stricter, the second lets a class
-be built that cannot be otherwise, the hook lets a config ask for the analyses.
+be built that cannot be otherwise, the hook lets a config ask for the analyses and for compiling.
 """
 
 from __future__ import annotations
@@ -75,18 +75,24 @@ def online_knn_on_new_torchmetrics() -> None:
 
 
 def _configure_callbacks(self: BaseMethod) -> list[Any]:
-    # Loaded only where it is asked for, and here because nothing of the layers below may know it.
-    if not OmegaConf.select(self.cfg, "analysis.enabled", default=False):
-        return []
-    from simco_methods.analysis.during import DuringTraining
+    # Each loaded only where it is asked for, and here because the layers below may not know it.
+    wanted: list[Any] = []
+    if OmegaConf.select(self.cfg, "performance.compile", default=False):
+        from simco_methods.compiling import CompileForwards
 
-    if any(isinstance(callback, DuringTraining) for callback in self.trainer.callbacks):
-        return []  # simco-pretrain has put one there
-    return [DuringTraining(self.cfg)]
+        wanted.append(CompileForwards())
+    if OmegaConf.select(self.cfg, "analysis.enabled", default=False):
+        from simco_methods.analysis.during import DuringTraining
+
+        wanted.append(DuringTraining(self.cfg))
+    # simco-pretrain has put them there.
+    there = {type(callback) for callback in self.trainer.callbacks}
+    return [callback for callback in wanted if type(callback) not in there]
 
 
-def analyses_by_config() -> None:
-    """Lets ``analysis.enabled`` of any method's config add the analyses during training."""
+def callbacks_by_config() -> None:
+    """Lets ``analysis.enabled`` of any method's config add the analyses during training, and
+    ``performance.compile`` compile its network."""
     BaseMethod.configure_callbacks = _configure_callbacks
 
 
@@ -94,4 +100,4 @@ def mend() -> None:
     """Makes all three; a second call changes nothing."""
     compare_whole_runs()
     online_knn_on_new_torchmetrics()
-    analyses_by_config()
+    callbacks_by_config()

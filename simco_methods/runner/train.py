@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from simco_methods.analysis.during import check_projector
 from simco_methods.config import complete, parse, refusals_named
-from simco_methods.data import PretrainData
+from simco_methods.data import ImageSet, PretrainData, read_images
 from simco_methods.data.draws import ViewSettings
 from simco_methods.files import write_json
 from simco_methods.host import HOST
@@ -153,11 +153,12 @@ class Run:
         }
 
 
-def prepare(cfg: DictConfig) -> Run | Path:
+def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = None) -> Run | Path:
     """Checks a config, loads its data, builds its model and, all being well, makes its folder.
 
     Args:
         cfg: a config as composed by Hydra, or a plain one with the same keys.
+        images: to train on, and to validate on or None, in place of those that ``cfg.data`` names.
 
     Returns:
         The run, or the folder of one that had finished before.
@@ -179,7 +180,8 @@ def prepare(cfg: DictConfig) -> Run | Path:
     world_size = trainer.num_devices * trainer.num_nodes
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
-    data = PretrainData.from_config(parsed, trainer.strategy.root_device)
+    device = trainer.strategy.root_device
+    data = PretrainData(parsed, *(images or read_images(parsed.data)), device)
     data.check_size(world_size)
     data.choose_loader()
 

@@ -15,10 +15,10 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.analysis.during import DuringTraining
+from simco_methods.compiling import CompileForwards
 from simco_methods.config import runs_on_cpu
 from simco_methods.config.schema import TRAINER_KEYS
 from simco_methods.data import has_validation
-from simco_methods.runner.compile import CompileForwards
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.recorder import Recorder
 

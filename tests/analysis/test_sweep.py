@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from simco_methods.analysis import sweep as module
-from simco_methods.analysis.benchmark import plain_way
 from simco_methods.analysis.sweep import sweep_dictionary
+from simco_methods.benchmark.analyses import plain_way
 from simco_methods.losses import anchor_hardness, l2_normalize, negative_penalty, relative_penalty
 
 SIZES, TAUS = [2, 7, 64, 100], [0.01, 0.1, 1.0, 5.0]

@@ -366,7 +366,7 @@ def test_nothing_is_built_for_a_bad_config(tmp_path, monkeypatch):
         raise AssertionError("something was built")
 
     monkeypatch.setitem(METHODS, "simco", SimpleNamespace(add_and_assert_specific_cfg=refuse))
-    monkeypatch.setattr(train.PretrainData, "from_config", refuse)
+    monkeypatch.setattr(train, "PretrainData", refuse)
     cfg = quick("digits/simco", tmp_path / "run", optimizer__learning_rate=1)
     with pytest.raises(ValueError, match="optimizer.learning_rate is no key of the runner"):
         pretrain(cfg)

@@ -1,7 +1,7 @@
 """Benchmarks of the analyses: both sides in one run, with their ratio.
 
-python -m simco_methods.analysis.benchmark sweep [--anchors 4096 --keys 65536]
-python -m simco_methods.analysis.benchmark callback [--batch 256 --steps 50 --rounds 3]
+python -m simco_methods.benchmark.analyses sweep [--anchors 4096 --keys 65536]
+python -m simco_methods.benchmark.analyses callback [--batch 256 --steps 50 --rounds 3]
 
 ``sweep``: the entropies of all dictionary sizes and temperatures, tile by tile, against the plain
 way (the whole similarity matrix, anew for each size and temperature); time and peak memory, each
@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader
 
 from simco_methods.analysis.during import DuringTraining
 from simco_methods.analysis.sweep import sweep_dictionary
+from simco_methods.benchmark.timing import clock, find_device, unit, wait
 from simco_methods.config import complete, parse
 from simco_methods.losses import l2_normalize
 from simco_methods.machine import hardware, peak_memory_mib, versions
@@ -34,19 +35,6 @@ from simco_methods.methods import METHODS
 
 TEMPERATURES = (0.02, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0, 2.0)
 SIZES = (256, 1024, 4096, 16384, 65536)
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def _clock() -> float:
-    return time.perf_counter() if torch.cuda.is_available() else time.process_time()
 
 
 # ---- sweep ---------------------------------------------------------------------------------------
@@ -69,7 +57,7 @@ def plain_way(query, key, dictionary, sizes, temperatures):
 
 def one_side(side: str, anchors: int, keys: int, out: str) -> None:
     """Measures one side in this process and saves what it found."""
-    device = _device()
+    device = find_device()
     generator = torch.Generator().manual_seed(0)
     query = l2_normalize(torch.randn(anchors, 128, generator=generator)).to(device)
     noise = torch.randn(anchors, 128, generator=generator).to(device)
@@ -77,14 +65,14 @@ def one_side(side: str, anchors: int, keys: int, out: str) -> None:
     dictionary = l2_normalize(torch.randn(keys, 128, generator=generator)).to(device)
     sizes = [size for size in SIZES if size <= keys] or [keys]
     before = peak_memory_mib(device)
-    _wait()
+    wait()
     start = time.perf_counter()
     if side == "tiles":
         sweep = sweep_dictionary(query, key, dictionary, sizes, TEMPERATURES)
         found = sweep.hardness, sweep.negative_entropy
     else:
         found = plain_way(query, key, dictionary, sizes, TEMPERATURES)
-    _wait()
+    wait()
     seconds = time.perf_counter() - start
     torch.save([part.double().cpu() for part in found], out)
     peak = peak_memory_mib(device)
@@ -93,7 +81,7 @@ def one_side(side: str, anchors: int, keys: int, out: str) -> None:
 
 def sweep(anchors: int, keys: int) -> None:
     """Both sides, their ratio, and that they agree."""
-    device = _device()
+    device = find_device()
     print(f"{anchors} anchors x {keys} keys x {len(TEMPERATURES)} temperatures, sizes {SIZES}")
     print(f"{hardware(device, 1)}, torch {torch.__version__}")
     measured: dict[str, dict[str, float]] = {}
@@ -135,21 +123,21 @@ class _Turns(pl.Callback):
 
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx) -> None:
         if batch_idx % self.steps == 0:
-            _wait()
-            self._start, self._inside = _clock(), 0.0
+            wait()
+            self._start, self._inside = clock(), 0.0
         if self._on(batch_idx):
             self.inner.on_train_batch_start(trainer, pl_module, batch, batch_idx)
 
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx) -> None:
         if self._on(batch_idx):
-            _wait()
-            start = _clock()
+            wait()
+            start = clock()
             self.inner.on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-            _wait()
-            self._inside += _clock() - start
+            wait()
+            self._inside += clock() - start
         if batch_idx % self.steps == self.steps - 1:
-            _wait()
-            self.seconds[self._on(batch_idx)].append(_clock() - self._start)
+            wait()
+            self.seconds[self._on(batch_idx)].append(clock() - self._start)
             if self._on(batch_idx):
                 self.inside.append(self._inside)
 
@@ -191,11 +179,10 @@ def callback(method: str, backbone: str, batch: int, steps: int, rounds: int) ->
         trainer.fit(METHODS[method](config), DataLoader(data, batch_size=None))
     off, on = (median(turns.seconds[side][1:]) / steps for side in (False, True))
     print(f"{method}, {backbone}, batch {batch}, measured every {steps} steps, {rounds} rounds")
-    print(f"{hardware(_device(), 1)}, torch {versions()['torch']}, {turns.inner.capacity} keys")
-    unit = "ms" if torch.cuda.is_available() else "CPU ms"
-    print(f"a step without {1000 * off:.2f} {unit}, with {1000 * on:.2f}: ratio {on / off:.4f}")
+    print(f"{hardware(find_device(), 1)}, torch {versions()['torch']}, {turns.inner.capacity} keys")
+    print(f"a step without {1000 * off:.2f} {unit()}, with {1000 * on:.2f}: ratio {on / off:.4f}")
     inside = median(turns.inside[1:]) / steps
-    print(f"in the callback itself {1000 * inside:.2f} {unit} a step: {100 * inside / off:.2f} %")
+    print(f"in the callback itself {1000 * inside:.2f} {unit()} a step: {100 * inside / off:.2f} %")
     return on / off
 
 

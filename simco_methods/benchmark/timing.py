@@ -1,0 +1,128 @@
+"""Two sides in turns: their times, the ratio of each pair, its median and spread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+
+import torch
+
+from simco_methods.machine import peak_memory_mib
+
+
+@dataclass
+class Comparison:
+    """What was measured of two sides.
+
+    Attributes:
+        part: of the benchmark, "loss", "augmentation", ...
+        what: was measured, in words.
+        other: what this code is compared with.
+        ours, others: values of this code and of the other side, pair by pair.
+        unit: of the values; less is better.
+        target: ratio that is aimed at, None for none.
+    """
+
+    part: str
+    what: str
+    other: str
+    ours: list[float]
+    others: list[float]
+    unit: str
+    target: float | None = None
+    ratios: list[float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ratios = [b / max(a, 1e-12) for a, b in zip(self.ours, self.others, strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        """Median over the pairs of the other side over this code: above 1, this code is better."""
+        return median(self.ratios)
+
+    def __str__(self) -> str:
+        spread = ""
+        if len(self.ratios) > 1:
+            spread = f" ({min(self.ratios):.2f} to {max(self.ratios):.2f})"
+        aim = f", target {self.target:g}" if self.target else ""
+        values = f"{median(self.ours):.4g} against {median(self.others):.4g} {self.unit}"
+        pair = f"{self.part}: {self.what}, against {self.other}"
+        return f"{pair}: {self.ratio:.2f}{spread}, {values}{aim}"
+
+
+def find_device() -> torch.device:
+    """The GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def wait() -> None:
+    """Until the GPU has done what it was told."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def clock() -> float:
+    """Seconds: on a CPU of processor time, which other processes hardly change."""
+    return time.perf_counter() if torch.cuda.is_available() else time.process_time()
+
+
+def unit() -> str:
+    """Of :func:`clock`."""
+    return "ms" if torch.cuda.is_available() else "ms of processor time"
+
+
+def in_turns(
+    ours: Callable[[], object],
+    other: Callable[[], object],
+    rounds: int = 7,
+    seconds: float = 0.3,
+) -> tuple[list[float], list[float]]:
+    """Milliseconds a call of each side, pair by pair; the first pair warms up and is left out.
+
+    Args:
+        ours, other: the sides.
+        rounds: pairs.
+        seconds: that one measurement is to take about, in as many calls as that needs.
+    """
+    sides = (ours, other)
+    once = [_timed(side, 1) for side in sides]
+    once = [_timed(side, 1) for side in sides]
+    calls = [max(1, round(seconds / max(took, 1e-6))) for took in once]
+    found: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds):
+        # Now the one first, now the other.
+        for side in (0, 1) if number % 2 else (1, 0):
+            found[side].append(1000 * _timed(sides[side], calls[side]) / calls[side])
+    return found
+
+
+def _timed(side: Callable[[], object], calls: int) -> float:
+    wait()
+    start = clock()
+    for _ in range(calls):
+        side()
+    wait()
+    return clock() - start
+
+
+def added_memory(module: str, *arguments: str) -> float:
+    """Peak memory in MiB that ``python -m MODULE ARGUMENTS`` prints as its last line.
+
+    In a process of its own: of a CPU only the whole process's peak is known.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def print_added(work: Callable[[], object], device: torch.device) -> None:
+    """The other end of :func:`added_memory`: does the work, prints by how much the peak rose."""
+    before = peak_memory_mib(device)
+    work()
+    wait()
+    print(json.dumps(peak_memory_mib(device) - before))
