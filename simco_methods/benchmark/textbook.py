@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simco_methods.host.steps import MomentumSteps
+from simco_methods.host import LeanMomentumMethod
 
 
 def dual_temperature(query: Tensor, key: Tensor, tau_alpha: float, tau_beta: float) -> Tensor:
@@ -69,5 +69,5 @@ class _UnusedMomentum(_EveryView):
 
 def every_view_through_both(method: type) -> type:
     """The method as solo-learn and the authors' code train it: 8F for SimCo, else 6F."""
-    mixin = _EveryViewTwice if issubclass(method, MomentumSteps) else _UnusedMomentum
+    mixin = _EveryViewTwice if issubclass(method, LeanMomentumMethod) else _UnusedMomentum
     return type(f"EveryView{method.__name__}", (mixin, method), {})
