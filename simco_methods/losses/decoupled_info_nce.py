@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from simco_methods.losses.kernel import (
-    anchor_logit,
     check_temperature,
+    contrast,
     dual_loss_from_logits,
     full_precision,
-    split_negatives,
 )
+from simco_methods.losses.logsumexp import contrast_logits
 
 
 @full_precision
@@ -62,12 +62,12 @@ def decoupled_info_nce_loss(
     """
     check_temperature(tau_alpha=tau_alpha, tau_beta=tau_beta)
     batch = {"all_keys": all_keys, "positive_index": positive_index}
-    vector = split_negatives(query, key, vector_negatives, **batch, name="vector_negatives")
-    scalar = vector
-    if scalar_negatives is not vector_negatives:
-        anchors = query.detach(), key.detach()
-        scalar = split_negatives(*anchors, scalar_negatives, **batch, name="scalar_negatives")
-    # Detached like everything of the scalar component: it weighs the gradient, it has none.
-    scalar = [similarities.detach() for similarities in scalar]
-    loss = dual_loss_from_logits(anchor_logit(*vector, tau_alpha), anchor_logit(*scalar, tau_beta))
-    return loss.mean().to(vector[1].dtype)
+    vector = contrast(query, key, vector_negatives, **batch, name="vector_negatives")
+    if scalar_negatives is vector_negatives:
+        logits = contrast_logits(*vector, (tau_alpha, tau_beta))
+    else:
+        scalar = contrast(query, key, scalar_negatives, **batch, name="scalar_negatives")
+        # Detached like everything of the scalar component: it weighs the gradient, it has none.
+        scalar = [tensor if tensor is None else tensor.detach() for tensor in scalar]
+        logits = contrast_logits(*vector, (tau_alpha,)) + contrast_logits(*scalar, (tau_beta,))
+    return dual_loss_from_logits(*logits).mean().to(vector[0].dtype)

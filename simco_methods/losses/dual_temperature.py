@@ -5,8 +5,16 @@ from __future__ import annotations
 from torch import Tensor
 
 from simco_methods.losses.decoupled_info_nce import decoupled_info_nce_loss
+from simco_methods.losses.kernel import (
+    check_temperature,
+    contrast,
+    dual_loss_from_logits,
+    full_precision,
+)
+from simco_methods.losses.logsumexp import contrast_logits
 
 
+@full_precision
 def dual_temperature_loss(
     query: Tensor,
     key: Tensor,
@@ -60,6 +68,12 @@ def dual_temperature_loss(
         raise ValueError(
             "all_keys and positive_index go together, and all_queries with them if symmetric"
         )
+    if symmetric and not gathered:
+        # The two sides' similarities are one matrix, seen by rows and by columns.
+        check_temperature(tau_alpha=tau_alpha, tau_beta=tau_beta)
+        pairs = contrast(query, key, None)
+        logits = contrast_logits(*pairs, (tau_alpha, tau_beta), both_sides=True)
+        return dual_loss_from_logits(*logits).mean().to(pairs[0].dtype)
     sides = [(query, key, all_keys)]
     if symmetric:
         sides.append((key, query, all_queries))

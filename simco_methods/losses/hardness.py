@@ -8,12 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from simco_methods.losses.kernel import (
-    anchor_logit,
-    check_temperature,
-    full_precision,
-    split_negatives,
-)
+from simco_methods.losses.kernel import check_temperature, contrast, full_precision, wide_type
+from simco_methods.losses.logsumexp import contrast_logits
+
+# Entries of a similarity matrix that is summed in float64: 512 x 512.
+_SMALL_MATRIX = 2**18
 
 
 @full_precision
@@ -52,8 +51,9 @@ def anchor_hardness(
     tensor([0.2888, 0.2888, 0.2888, 0.2888])
     """
     check_temperature(tau=tau)
-    positive, similarities = split_negatives(query, key, negatives, all_keys, positive_index)
-    return torch.sigmoid(anchor_logit(positive, similarities, tau)).to(similarities.dtype)
+    pairs = contrast(query, key, negatives, all_keys, positive_index)
+    (logit,) = contrast_logits(*pairs, (tau,))
+    return torch.sigmoid(logit).to(pairs[0].dtype)
 
 
 @full_precision
@@ -83,7 +83,17 @@ def negative_penalty(
             [0.5000, 0.5000, 0.0000]])
     """
     check_temperature(tau=tau)
-    _, similarities = split_negatives(query, key, negatives)
+    query, key, bank, _ = contrast(query, key, negatives)
+    in_batch = bank is None
+    if in_batch:
+        # Only differences matter, and of keys that are all alike nothing cancels.
+        bank = key - key.detach().mean(dim=0)
+    small = len(query) * len(bank) <= _SMALL_MATRIX
+    wide = wide_type(query) if small else query.dtype
+    similarities = (query.to(wide) @ bank.to(wide).T).to(query.dtype)
+    if in_batch:
+        own = torch.eye(len(query), dtype=torch.bool, device=query.device)
+        similarities = similarities.masked_fill(own, -torch.inf)
     return torch.softmax(similarities / tau, dim=1)
 
 
@@ -113,9 +123,9 @@ def relative_penalty(
     tensor([0.2500, 0.2500, 0.2500, 0.2500])
     """
     check_temperature(tau=tau)
-    positive, similarities = split_negatives(query, key, negatives)
-    logit = anchor_logit(positive, similarities, tau)
-    return torch.softmax(F.logsigmoid(logit), dim=0).to(similarities.dtype)
+    pairs = contrast(query, key, negatives)
+    (logit,) = contrast_logits(*pairs, (tau,))
+    return torch.softmax(F.logsigmoid(logit), dim=0).to(pairs[0].dtype)
 
 
 def penalty_entropy(penalty: Tensor, normalized: bool = True) -> Tensor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from simco_methods.losses.kernel import (
-    anchor_logit,
     check_temperature,
+    contrast,
     full_precision,
     info_nce_from_logit,
-    split_negatives,
 )
+from simco_methods.losses.logsumexp import contrast_logits
 
 
 @full_precision
@@ -41,6 +41,6 @@ def info_nce_loss(query: Tensor, key: Tensor, negatives: Tensor, tau: float = 0.
     tensor(0.3537)
     """
     check_temperature(tau=tau)
-    positive, similarities = split_negatives(query, key, negatives)
-    loss = info_nce_from_logit(anchor_logit(positive, similarities, tau)).mean()
-    return loss.to(similarities.dtype)
+    pairs = contrast(query, key, negatives)
+    (logit,) = contrast_logits(*pairs, (tau,))
+    return info_nce_from_logit(logit).mean().to(pairs[0].dtype)

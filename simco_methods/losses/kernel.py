@@ -7,7 +7,9 @@ negatives, everything in the paper is a function of one number an anchor and tem
 
 over the negatives only. The anchor hardness is :math:`W_\tau = \sigma(a(\tau))`, InfoNCE is
 :math:`\operatorname{softplus}(a(\tau))`. Nothing here divides by :math:`1 - p_+`, which cancels in
-float32 as soon as the positive is tight (0.9 % off at tau 0.05, NaN at 0.04).
+float32 as soon as the positive is tight (0.9 % off at tau 0.05, NaN at 0.04). Of given logits
+:func:`anchor_logit` computes it; of embeddings, tile by tile above a size and without ever holding
+all similarities, :func:`~simco_methods.losses.logsumexp.contrast_logits`.
 
 Source of the equation numbers: Zhang et al., "Dual Temperature Helps Contrastive Learning Without
 Many Negative Samples", CVPR 2022, https://arxiv.org/abs/2203.17248.
@@ -26,8 +28,6 @@ from torch import Tensor
 
 # Below it softplus(a) / sigmoid(a) is 1 to the last bit of float64, and exp(-a) would overflow.
 _LOGIT_FLOOR = -30.0
-# Entries of a similarity matrix that is summed in float64: 512 x 512.
-_SMALL_MATRIX = 2**18
 
 
 def l2_normalize(features: Tensor) -> Tensor:
@@ -95,59 +95,26 @@ def check_bank(name: str, bank: Tensor, query: Tensor) -> None:
         )
 
 
+def wide_type(tensor: Tensor) -> torch.dtype:
+    """float64 where the tensor's device has it."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
 def common_precision(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors in one floating type, float32 at least."""
     dtype = functools.reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
     return tuple(t.to(dtype) for t in tensors)
 
 
-def bank_similarities(query: Tensor, key: Tensor, bank: Tensor) -> tuple[Tensor, Tensor]:
-    """Similarities of each anchor to its own key, (N,) in float64 where the device has it, and to
-    every row of ``bank``, (N, M).
-
-    float32 sums a dot product to about 1e-7, which is 1e-5 in the loss at tau 0.01. A small matrix
-    is therefore summed in float64, at no cost that can be measured; a large one is not.
-    """
-    wide = _wide_type(query)
-    wide_query = query.to(wide)
-    positive = (wide_query * key.to(wide)).sum(dim=-1)
-    if len(query) * len(bank) > _SMALL_MATRIX:
-        return positive, query @ bank.T
-    return positive, (wide_query @ bank.to(wide).T).to(query.dtype)
-
-
-def in_batch_similarities(
-    query: Tensor, key: Tensor, bank: Tensor, positive_index: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Similarities up to one number an anchor, with the batch as negatives, j != i.
-
-    Only differences of an anchor's similarities matter, so the keys are taken relative to their
-    mean: where they are all alike, as in an untrained encoder, nothing cancels, and identical rows
-    give exactly log N.
-
-    Args:
-        query: (N, D) anchors.
-        key: (N, D) positives.
-        bank: (M, D) keys of the batch, of all processes.
-        positive_index: (N,) row of ``bank`` at which each anchor's positive stands.
-
-    Returns:
-        The positives (N,) and the negatives (N, M), -inf where the positive stands.
-    """
-    center = bank.detach().mean(dim=0, keepdim=True)
-    positive, similarity = bank_similarities(query, key - center, bank - center)
-    return positive, similarity.scatter(1, positive_index.unsqueeze(1), -torch.inf)
-
-
-def split_negatives(
+def contrast(
     query: Tensor,
     key: Tensor,
     negatives: Tensor | None,
     all_keys: Tensor | None = None,
     positive_index: Tensor | None = None,
     name: str = "negatives",
-) -> tuple[Tensor, Tensor]:
-    """Positives (N,) and negatives (N, M) against a bank, or against the batch if it is None.
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """What :func:`~simco_methods.losses.logsumexp.contrast_logits` takes, checked and in one type.
 
     Args:
         query: (N, D) anchors.
@@ -157,24 +124,30 @@ def split_negatives(
         positive_index: (N,) the rows of ``all_keys`` at which the positives stand; goes with it.
         name: what the bank is called in an error.
 
+    Returns:
+        Query, key, the bank or None for ``key``, and where in the bank the positives stand or None.
+
     Raises:
         ValueError: shapes that do not fit, or nothing to contrast with.
     """
     check_pairs(query, key)
     if negatives is not None:
         check_bank(name, negatives, query)
-        return bank_similarities(*common_precision(query, key, negatives))
+        return *common_precision(query, key, negatives), None
     if (all_keys is None) != (positive_index is None):
         raise ValueError("all_keys and positive_index go together")
-    if all_keys is None:
-        all_keys, positive_index = key, torch.arange(len(query), device=query.device)
-    check_bank("all_keys", all_keys, query)
-    if len(all_keys) < 2:
+    batch = key if all_keys is None else all_keys
+    check_bank("all_keys", batch, query)
+    if len(batch) < 2:
         raise ValueError(
-            f"in-batch negatives need at least 2 rows, got {len(all_keys)}: "
+            f"in-batch negatives need at least 2 rows, got {len(batch)}: "
             "there is nothing to contrast with"
         )
-    return in_batch_similarities(*common_precision(query, key, all_keys), positive_index)
+    if all_keys is None:
+        return *common_precision(query, key), None, None
+    # torch's own error for a row that does not exist, without waiting for an accelerator.
+    all_keys[:, 0].detach().gather(0, positive_index)
+    return *common_precision(query, key, all_keys), positive_index
 
 
 def anchor_logit(positive: Tensor, negatives: Tensor, tau: float) -> Tensor:
@@ -189,7 +162,7 @@ def anchor_logit(positive: Tensor, negatives: Tensor, tau: float) -> Tensor:
         (N,), in float64 where the device has it: a similarity of 1 known to 6e-8 is an a(0.01)
         known to 6e-6, so nothing more may be lost. It is N numbers; the matrix stays as it is.
     """
-    wide = _wide_type(negatives)
+    wide = wide_type(negatives)
     # Constant to autograd: the two places where it stands cancel.
     largest = negatives.detach().amax(dim=1)
     spread = torch.logsumexp((negatives - largest.unsqueeze(1)) / tau, dim=1)
@@ -218,10 +191,6 @@ def dual_loss_from_logits(vector_logit: Tensor, scalar_logit: Tensor) -> Tensor:
     ratio = info_nce_from_logit(floored) * (1 + torch.exp(-floored))
     # The value comes from the first term, the gradient from the second, whose value is zero.
     return hardness * ratio + hardness * (vector_logit - vector_logit.detach())
-
-
-def _wide_type(tensor: Tensor) -> torch.dtype:
-    return torch.float32 if tensor.device.type == "mps" else torch.float64
 
 
 def _at_least_float32(tensor: Tensor) -> Tensor:
