@@ -20,7 +20,7 @@ PARTS = {
     "gpu": ("equality", "images", "loss", "augmentation", "step", "epoch"),
 }
 EXTRA = ("compile",)  # minutes of compiling: only if asked for
-_GPU_SECONDS = 270.0  # for the runs of the part "images"
+_GPU_SECONDS = 200.0  # for the runs of the part "images"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

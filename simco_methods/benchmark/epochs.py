@@ -81,10 +81,13 @@ def against_solo_learn(folder: str, checkout: str, quick: bool = False) -> Itera
 
     A batch's time is what more batches cost more: so neither starting nor validation counts.
     """
+    on_gpu = torch.cuda.is_available()
     batch, few, many, rounds = (16, 2, 6, 1) if quick else (256, 4, 44, 3)
+    if on_gpu and not quick:
+        few, many, rounds = 10, 190, 1
     common = [*overrides(folder, batch), "max_epochs=1", "checkpoint.enabled=false"]
-    common += ["auto_resume.enabled=false", "data.num_workers=2"]
-    if not torch.cuda.is_available():
+    common += ["auto_resume.enabled=false", f"data.num_workers={os.cpu_count()}"]
+    if not on_gpu:
         common += ["accelerator=cpu", "precision=32-true"]
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -125,6 +128,6 @@ def against_solo_learn(folder: str, checkout: str, quick: bool = False) -> Itera
                         took.append(seconds(theirs(batches, out), "solo-learn", path))
             found[side].append(1000 * (took[1] - took[0]) / (many - few))
     what = f"a batch of {batch} of simco-pretrain, {default_backbone()}, class folders"
-    target = None if quick else 3.0 if torch.cuda.is_available() else 1.3
+    target = None if quick else 3.0 if on_gpu else 1.3
     other = "solo-learn's main_pretrain.py, same method and settings"
     yield Comparison("epoch", what, other, *found, "ms", target)
