@@ -105,7 +105,10 @@ class KeyQueue(nn.Module):
             raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {order!r}")
         if order == "random":
             where = generator.device if generator is not None else device
-            draw = torch.rand(capacity, generator=generator, device=where).to(device)
+            # Pinned, so that a draw on the CPU reaches a GPU without a wait for it.
+            pinned = where.type == "cpu" and device.type == "cuda"
+            draw = torch.rand(capacity, generator=generator, device=where, pin_memory=pinned)
+            draw = draw.to(device, non_blocking=True)
             return (draw + self.filled).topk(size).indices
         offset = torch.arange(size, device=device)
         if order == "recent":

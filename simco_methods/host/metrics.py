@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,30 +32,51 @@ def probe_metrics(logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
 
 
 class EpochMeans:
-    """Weighted means over an epoch, summed on the device and read once."""
+    """Weighted means over an epoch, summed on the device and read once.
+
+    Values that are added together under one weight are one tensor.
+    """
 
     def __init__(self):
-        self._sums: dict[str, Tensor] = {}
+        self._sums: dict[tuple[str, ...], tuple[Tensor, Tensor | float]] = {}
 
     @torch.no_grad()
     def add(self, values: dict[str, Tensor], weight: Tensor | float) -> None:
-        for name, value in values.items():
-            value = value.detach().float().reshape(())
-            weight = torch.as_tensor(weight, dtype=torch.float32, device=value.device)
-            # A weight of 0 drops the value, NaN included.
-            pair = torch.stack([torch.where(weight > 0, value * weight, 0.0), weight])
-            self._sums[name] = self._sums[name] + pair if name in self._sums else pair
+        """Adds scalars, or tensors of one entry, with a weight of at least 0."""
+        names = tuple(values)
+        row = torch.stack([value.detach().reshape(()) for value in values.values()]).float()
+        if isinstance(weight, Tensor):
+            weight = weight.float()
+            # A weight of 0 drops the values, NaN included.
+            row = torch.where(weight > 0, row * weight, 0.0)
+        elif weight != 1:
+            row = row * weight if weight > 0 else torch.zeros_like(row)
+        if names in self._sums:
+            total, weights = self._sums[names]
+            row, weight = total + row, weights + weight
+        self._sums[names] = row, weight
 
     def pop(self, trainer) -> dict[str, float]:
         """The means over all processes, without those of no weight; starts a new epoch."""
         if not self._sums:
             return {}
-        names, sums = list(self._sums), torch.stack(list(self._sums.values()))
+        names = [name for names in self._sums for name in names]
+        pairs = []
+        for row, weight in self._sums.values():
+            if not isinstance(weight, Tensor):
+                weight = row.new_full((), weight)
+            pairs.append(torch.stack([row, weight.expand_as(row)]))
         self._sums = {}
+        sums = torch.cat(pairs, dim=1)
         if trainer.world_size > 1:
             sums = trainer.strategy.reduce(sums, reduce_op="sum")
         return {
             name: total / weight
-            for name, (total, weight) in zip(names, sums.tolist(), strict=True)
+            for name, total, weight in zip(names, *sums.tolist(), strict=True)
             if weight > 0
         }
+
+
+def mean_of(values: Sequence[Tensor]) -> Tensor:
+    """The mean of a few tensors, with no operation where there is one."""
+    return values[0] if len(values) == 1 else functools.reduce(operator.add, values) / len(values)

@@ -47,6 +47,7 @@ class BYOLHardness(EmbeddingMonitor, Predicted, MomentumProjected, LeanMomentumM
 
     def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
         """The squared distances plus the probes' losses."""
+        batch = self.channels_last(batch)
         out = {**self.forward_views(batch), **self.forward_momentum_views(batch)}
         (p1, p2), (k1, k2) = out["p"], out["momentum_z"]
         loss = self._side(p1, k2) + self._side(p2, k1)

@@ -96,13 +96,13 @@ class DecoupledMoCo(QueuedContrast):
     def contrast(self, query: Tensor, key: Tensor, side: int) -> Tensor:
         """Eq. 7 of the queries against the components' dictionaries."""
         kwargs = self.cfg.method_kwargs
-        self.keep(key)
+        all_keys = self.keep(key)
         negatives = self._negatives(side)
         if side == 0:
             self._scalar_negatives = negatives[1]
         taus = kwargs.vector.tau, kwargs.scalar.tau
         in_batch = any(bank is None for bank in negatives)
-        gathered = keys_of_batch(key) if in_batch else {}
+        gathered = keys_of_batch(key, all_keys) if in_batch else {}
         return decoupled_info_nce_loss(query, key, *negatives, *taus, **gathered)
 
     def log_contrast(self, loss: Tensor, query: Tensor, key: Tensor) -> None:

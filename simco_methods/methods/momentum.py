@@ -9,6 +9,7 @@ from torch import Tensor
 
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.host.ema import initialize_momentum_params
+from simco_methods.host.metrics import mean_of
 from simco_methods.methods.monitor import EmbeddingMonitor
 from simco_methods.methods.parts import Contrasted, MomentumProjected, projector
 
@@ -36,13 +37,14 @@ class MomentumContrast(EmbeddingMonitor, Contrasted, MomentumProjected, LeanMome
     def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
         """The contrastive loss plus the probes'."""
         queries, keys = ((0, 1), (0, 1)) if self.cfg.method_kwargs.symmetric else ((0,), (1,))
+        batch = self.channels_last(batch)
         out = self.forward_views(batch, queries)
         out.update(self.forward_momentum_views(batch, keys))
         # Forwarded in the order of the views, as solo-learn does (batch norm remembers it); each
         # query's key is of the other view.
         pairs = list(zip(out["z"], reversed(out["momentum_z"]), strict=True))
         losses = [self.contrast(query, key, side) for side, (query, key) in enumerate(pairs)]
-        loss = sum(losses) / len(losses)
+        loss = mean_of(losses)
         self.log_contrast(loss, *pairs[0])
         return loss + out["loss"] + out.get("momentum_loss", 0.0)
 

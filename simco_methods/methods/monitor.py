@@ -125,9 +125,13 @@ class EmbeddingMonitor:
             anchors: gives the values of :attr:`ANCHORS`.
             labelled: (N,) bool, the anchors whose loss and hardness count; None for all.
         """
-        count = 1 if labelled is None else labelled.sum()
-        self.log_means({name: loss}, count)
-        self.log_means({"train_z_std": embedding_std(embeddings)})
+        std = {"train_z_std": embedding_std(embeddings)}
+        if labelled is None:
+            self.log_means({name: loss, **std})
+        else:
+            count = labelled.sum()
+            self.log_means({name: loss}, count)
+            self.log_means(std)
         every = self._trainer.log_every_n_steps if self._trainer is not None else 1
         if self._batches_seen % every == 0 and len(embeddings) > 1:
             self.log_means({"train_effective_rank": effective_rank(embeddings)})

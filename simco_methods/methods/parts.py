@@ -31,18 +31,20 @@ def batch_norm_mlp(
     )
 
 
-def keys_of_batch(key: Tensor) -> dict[str, Tensor]:
+def keys_of_batch(key: Tensor, all_keys: Tensor | None = None) -> dict[str, Tensor]:
     """What the losses with in-batch negatives need of the other processes; nothing if alone.
 
     Args:
         key: (N, D), the keys of this process.
+        all_keys: (W * N, D), those of all, if they have been gathered already.
 
     Returns:
         ``all_keys`` (W * N, D) and ``positive_index`` (N,), or an empty dict.
     """
     if world_size() == 1:
         return {}
-    return {"all_keys": gather_rows(key), "positive_index": own_rows(key)}
+    all_keys = gather_rows(key) if all_keys is None else all_keys
+    return {"all_keys": all_keys, "positive_index": own_rows(key)}
 
 
 class Projected:

@@ -39,10 +39,16 @@ class QueuedContrast(MomentumContrast):
         self._new_keys = []
         return super().training_step(batch, batch_idx)
 
-    def keep(self, key: Tensor) -> None:
-        """Sets keys aside, (N, D) of this process, for the next side's queue."""
+    def keep(self, key: Tensor) -> Tensor:
+        """Sets keys, (N, D) of this process, aside for the next side's queue.
+
+        Returns:
+            (W * N, D), those of all processes.
+        """
+        keys = gather_rows(key)
         if self.uses_queue:
-            self._new_keys.append(gather_rows(key))
+            self._new_keys.append(keys)
+        return keys
 
     def on_train_batch_end(self, outputs: Any, batch: Sequence[Any], batch_idx: int) -> None:
         """Enqueues the keys, now that no backward needs the queue as it was."""

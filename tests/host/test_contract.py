@@ -161,8 +161,8 @@ def test_momentum_tau(name):
 
 
 @pytest.mark.parametrize("name", KNN["results"])
-@pytest.mark.parametrize("tile", [10**7, 1000])
-def test_knn(name, tile):
+@pytest.mark.parametrize("memory", [None, 0.01], ids=["at once", "in tiles"])
+def test_knn(name, memory):
     arrays = {k: torch.from_numpy(v) for k, v in np.load(FIGURES / "knn_inputs.npz").items()}
     distance, k = name.split(",k=")
     acc1, acc5 = knn_accuracy(
@@ -170,7 +170,7 @@ def test_knn(name, tile):
         k=int(k),
         temperature=KNN["temperature"],
         distance=distance,
-        max_distance_matrix_size=tile,
+        memory_mib=memory,
     )
     assert (acc1, acc5) == pytest.approx(tuple(KNN["results"][name].values()))
     metric = OnlineKNN(int(k), distance, num_classes=7)

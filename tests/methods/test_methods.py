@@ -5,6 +5,7 @@ import copy
 import lightning.pytorch as pl
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader
 
 from simco_methods.host import LeanMomentumMethod
@@ -293,6 +294,37 @@ def test_channels_last_changes_nothing(name, symmetric):
         assert all(p.dtype == torch.float32 for p in model.parameters())
         losses.append(model.training_step(batch(), 0))
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-4)
+
+
+class Conversions(TorchDispatchMode):
+    """Counts the copies of images in another memory format."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        wanted = (kwargs or {}).get("memory_format") is torch.channels_last
+        self.count += wanted and args[0].shape[1:] == (3, 16, 16)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_a_view_is_copied_once_for_all_networks(name, symmetric):
+    model, data = build(name, symmetric), batch()
+    with Conversions() as conversions:
+        model.training_step(data, 0)
+    assert conversions.count == 2
+    data[1] = [view.to(memory_format=torch.channels_last) for view in data[1]]
+    with Conversions() as conversions:
+        model.training_step(data, 0)
+    assert conversions.count == 0
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_the_loss_is_float32_under_autocast(name, symmetric):
+    model = build(name, symmetric, momentum__classifier=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.backbone(batch()[1][0]).dtype == torch.bfloat16
+        assert model.training_step(batch(), 0).dtype == torch.float32
 
 
 def test_unknown_and_impossible_settings_are_named():

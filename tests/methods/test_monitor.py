@@ -2,8 +2,11 @@ import warnings
 
 import pytest
 import torch
+from lightning.pytorch.loggers.logger import DummyLogger
+from torch.utils.data import DataLoader
 
 from simco_methods.methods.monitor import CollapseWatch, effective_rank, embedding_std
+from tests.helpers import batch, build, quiet_trainer
 
 
 def unit(n, d):
@@ -54,3 +57,33 @@ def test_effective_rank_of_broken_features_is_nan():
 
 def test_effective_rank_of_equal_directions():
     assert effective_rank(torch.eye(6).repeat(3, 1)) == pytest.approx(6)
+
+
+def test_values_of_a_step_are_logged_where_loggers_are_updated():
+    """Under the names, at the steps and with the values that logging each step would give."""
+
+    class Rows(DummyLogger):
+        def log_metrics(self, metrics, step=None):
+            rows.append((step, metrics))
+
+    rows = []
+    model = build("simmoco", max_epochs=2, momentum__base_tau=0.9, momentum__final_tau=1.0)
+    taus, contrast = [], []
+    log_contrast, update = model.log_contrast, model.momentum_updater.update_pairs
+    model.log_contrast = lambda loss, *pair: (
+        contrast.append(loss.item()),
+        log_contrast(loss, *pair),
+    )
+    model.momentum_updater.update_pairs = lambda pairs: (
+        taus.append(model.momentum_updater.cur_tau),
+        update(pairs),
+    )
+    run = quiet_trainer(max_epochs=2, logger=Rows(), log_every_n_steps=3)
+    run.fit(model, DataLoader([batch(seed=seed) for seed in range(5)], batch_size=None))
+    rows = {step: metrics for step, metrics in rows if "tau" in metrics}
+    assert list(rows) == [2, 5, 8]
+    names = ("nce_loss", "z_std", "effective_rank", "hardness", "hardness_std", "penalty_entropy")
+    for step, metrics in rows.items():
+        assert {f"train_{name}_step" for name in names} | {"tau", "epoch"} == set(metrics)
+        assert metrics["tau"] == pytest.approx(taus[step])
+        assert metrics["train_nce_loss_step"] == pytest.approx(contrast[step])

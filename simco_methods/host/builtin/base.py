@@ -227,7 +227,7 @@ class BaseMomentumMethod(MomentumSteps, BaseMethod):
 
     def training_step(self, batch: list[Any], batch_idx: int) -> dict[str, Any]:
         """Trains the probes on all large crops of both networks; methods add their loss."""
-        views = range(self.num_large_crops)
+        batch, views = self.channels_last(batch), range(self.num_large_crops)
         outs = {**self.forward_views(batch, views), **self.forward_momentum_views(batch, views)}
         outs["loss"] = outs["loss"] + outs.get("momentum_loss", 0.0)
         return outs
