@@ -68,6 +68,12 @@ def peak_memory_mib(device: torch.device) -> float | None:
     """Peak memory in MiB: of the GPU, on a CPU of this process; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
+    try:
+        # getrusage would count the parent's memory at the time it started this process, too.
+        with open("/proc/self/status", encoding="utf-8") as lines:
+            return next(int(line.split()[1]) / 2**10 for line in lines if line[:6] == "VmHWM:")
+    except (OSError, StopIteration):
+        pass
     if resource is None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

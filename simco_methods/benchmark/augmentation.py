@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 from torchvision import transforms as T
 
-from simco_methods.benchmark.timing import Comparison, in_turns
+from simco_methods.benchmark.timing import Comparison, in_turns, one_thread, unit
 from simco_methods.data import folder_images
 from simco_methods.data.images import ImageSet
 from simco_methods.data.loaders import EpochSampler
@@ -93,22 +93,18 @@ def compare(device: torch.device, folder: str | None, quick: bool = False) -> It
     """A core of the CPU on either side, or one of its cores against the GPU."""
     view = OmegaConf.merge(paper_view(), {"num_crops": 2})
     images = pictures(folder, BATCH if quick else 16 * BATCH)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     others = {"torchvision on Pillow images": [torchvision_view(view)] * 2}
     others |= _libraries(view)
     rounds = 2 if quick else 7
     what = f"two views of {BATCH} images, bicubic crops, true hue, one core"
     if device.type == "cuda":
         what = f"two views of {BATCH} images on the GPU, against a core"
-    try:
-        for name, transforms in others.items():
+    for name, transforms in others.items():
+        with one_thread():
             times = in_turns(
                 on_device(images, view, device), image_by_image(images, transforms), rounds
             )
-            yield Comparison("augmentation", what, name, *times, "ms", 4.0)
-    finally:
-        torch.set_num_threads(threads)
+        yield Comparison("augmentation", what, name, *times, unit(), 4.0)
 
 
 def _libraries(view: DictConfig) -> dict[str, list[Callable]]:

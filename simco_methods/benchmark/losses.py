@@ -14,6 +14,7 @@ from simco_methods.benchmark.timing import (
     added_memory,
     find_device,
     in_turns,
+    one_thread,
     print_added,
     unit,
 )
@@ -68,7 +69,8 @@ def compare(device: torch.device, quick: bool = False) -> Iterator[Comparison]:
     sizes = (64, 256) if quick else (64, 256, 1024, 4096)
     for count in sizes:
         sides = pair(count, device)
-        times = in_turns(step_of(ours, sides), step_of(theirs, sides), rounds)
+        with one_thread():
+            times = in_turns(step_of(ours, sides), step_of(theirs, sides), rounds)
         what = f"dual temperature, N = {count}, D = {DIM}"
         target = {256: 1.0, 4096: 3.0}.get(count)
         yield Comparison("loss", what, "the textbook softmax", *times, unit(), target)
@@ -89,7 +91,8 @@ def compare(device: torch.device, quick: bool = False) -> Iterator[Comparison]:
     others = {"the textbook cross entropy": step_of(queued_textbook, sides, queue)}
     others |= _libraries(sides, queue)
     for name, other in others.items():
-        times = in_turns(own, other, rounds)
+        with one_thread():
+            times = in_turns(own, other, rounds)
         yield Comparison("loss", what, name, *times, unit())
 
 

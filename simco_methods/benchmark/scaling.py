@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from simco_methods.benchmark.losses import ours, pair, queued, rows, step_of
-from simco_methods.benchmark.timing import added_memory, clock, unit, wait
+from simco_methods.benchmark.timing import added_memory, clock, one_thread, unit, wait
 from simco_methods.distributed import gather_rows
 from simco_methods.losses import dual_temperature_loss
 from simco_methods.methods.parts import keys_of_batch
@@ -55,15 +55,16 @@ def measure(device: torch.device, quick: bool = False) -> Iterator[Row]:
         yield Row(f"dual temperature, symmetric, N = 1024, D = {dim}", time)
 
 
-def _median(step, repeats: int) -> float:
-    step()
+def _median(step: Callable[[], None], repeats: int) -> float:
     found = []
-    for _ in range(repeats):
-        wait()
-        start = clock()
+    with one_thread():
         step()
-        wait()
-        found.append(1000 * (clock() - start))
+        for _ in range(repeats):
+            wait()
+            start = clock()
+            step()
+            wait()
+            found.append(1000 * (clock() - start))
     return median(found)
 
 

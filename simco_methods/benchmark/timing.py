@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -69,6 +70,17 @@ def wait() -> None:
 def clock() -> float:
     """Seconds: on a CPU of processor time, which other processes hardly change."""
     return time.perf_counter() if torch.cuda.is_available() else time.process_time()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """On a CPU what is timed within has one core, so that neither side's idle threads count."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def unit() -> str:

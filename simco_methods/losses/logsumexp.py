@@ -63,12 +63,14 @@ def contrast_logits(
             neither ``bank`` nor ``positive_index``.
 
     Returns:
-        For each temperature (N,), or (2, N) with ``both_sides``, in float64 where the device has
-        it: a similarity of 1 known to 6e-8 is an a(0.01) known to 6e-6, so no more may be lost.
+        For each temperature (N,), or (2, N) with ``both_sides``; if a temperature is below 0.05 in
+        float64, where the device has it: a similarity of 1 known to 6e-8 is an a(0.01) known to
+        6e-6, so no more may be lost.
     """
     keys = key if bank is None else bank
-    if min(taus) < _LOW_TAU and len(query) * len(keys) <= _SMALL:
-        wide = wide_type(query)
+    # What there is N of is then in float64 for large matrices, too.
+    wide = wide_type(query) if min(taus) < _LOW_TAU else query.dtype
+    if len(query) * len(keys) <= _SMALL:
         query, key = query.to(wide), key.to(wide)
         bank = None if bank is None else bank.to(wide)
     distinct = tuple(dict.fromkeys(taus))
@@ -76,7 +78,7 @@ def contrast_logits(
     if _is_compiling():
         # A loop over tiles is nothing to trace: torch.compile runs it as it is.
         apply = torch.compiler.disable(apply)
-    logits = apply(query, key, bank, positive_index, distinct, both_sides)
+    logits = apply(query, key, bank, positive_index, distinct, both_sides, wide)
     logits = [logits[distinct.index(tau)] for tau in taus]
     # The second one has no gradient, also where it is the first.
     logits = [logits[0], *(logit.detach() for logit in logits[1:])]
@@ -87,7 +89,7 @@ class _AnchorLogits(torch.autograd.Function):
     """(sides, N) of each temperature."""
 
     @staticmethod
-    def forward(ctx, query, key, bank, positive_index, taus, both_sides):
+    def forward(ctx, query, key, bank, positive_index, taus, both_sides, wide_dtype):
         keys, own, center, shift = key if bank is None else bank, key, None, None
         in_batch = bank is None or positive_index is not None
         if in_batch:
@@ -96,15 +98,15 @@ class _AnchorLogits(torch.autograd.Function):
             own = keys if bank is None else key - center
         # From here on all similarities are over tau and exponents of two.
         scale = 1 / (taus[0] * math.log(2))
-        wide = query.to(wide_type(query))
-        positive = (wide * own.to(wide.dtype)).sum(dim=1).mul_(scale).unsqueeze(0)
+        wide = query.to(wide_dtype)
+        positive = (wide * own.to(wide_dtype)).sum(dim=1).mul_(scale).unsqueeze(0)
         if both_sides:
             # k_j (q_i - mean q) is q_i (k_j - mean k) + (q_i - mean q) mean k, up to a number that
             # depends on j alone; what depends on i alone is nothing to the first side. So one
             # matrix serves both, and one positive.
-            shift = (wide @ center.to(wide.dtype)).mul_(scale)
-            shift = shift.sub_(shift.mean()).to(query.dtype).unsqueeze(1)
-            positive = positive + shift.T
+            shift = ((wide - wide.mean(dim=0)) @ center.to(wide_dtype)).mul_(scale)
+            positive = positive + shift
+            shift = shift.to(query.dtype).unsqueeze(1)
 
         tiles = _Tiles(query, keys, scale, shift, bank is None, positive_index)
         keep = any(ctx.needs_input_grad) and len(query) * len(keys) <= _KEPT
@@ -179,7 +181,7 @@ class _AnchorLogits(torch.autograd.Function):
             key_grad.addcmul_(anchors, grad, value=-1)
             if key_rest is not None:
                 key_grad.addr_(key_rest.to(query.dtype), anchors_center)
-        return query_grad, key_grad, bank_grad, None, None, None
+        return query_grad, key_grad, bank_grad, None, None, None, None
 
 
 class _Tiles:
