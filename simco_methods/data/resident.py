@@ -89,7 +89,7 @@ class ResidentImages:
 def _header_sizes(images: ImageSet, device: torch.device) -> np.ndarray:
     """(N, 2) heights and widths from the files' headers; stops as soon as they cannot fit."""
     sizes, largest = [], np.zeros(2, dtype=np.int64)
-    for index in range(len(images)):
+    for index in tqdm(range(len(images)), "sizes", unit="image", leave=False, disable=None):
         size = images.size(index)
         sizes.append(size)
         if (size > largest).any():
