@@ -25,22 +25,18 @@ def compiled_if_possible(function: Callable[..., Tensor], device: torch.device) 
 
     Should its first call fail, it says so and is the plain function from then on.
     """
-    fast: Callable | None = compiled(function, device)
-    worked = False
+    chosen: Callable | None = None
 
     def call(*args: Any) -> Tensor:
-        nonlocal fast, worked
-        if fast is None:
-            return function(*args)
-        try:
-            result = fast(*args)
-        except Exception as error:  # whatever a compiler may raise
-            if worked:
-                raise
-            _say(function.__name__, error)
-            fast = None
-            return function(*args)
-        worked = True
+        nonlocal chosen
+        if chosen is None:
+            try:
+                chosen = compiled(function, device)
+                chosen(*args)
+            except Exception as error:  # whatever a compiler may raise
+                _say(function.__name__, error)
+                chosen = function
+        result = chosen(*args)
         # A CUDA graph's result is overwritten by its next run.
         return result.clone() if device.type == "cuda" else result
 
@@ -95,7 +91,6 @@ def compile_forwards(module: nn.Module, images: Tensor, context: Callable[[], An
     except Exception as error:  # whatever a compiler may raise
         for name in names:
             vars(module).pop(name, None)
-        torch._dynamo.reset()
         _say("the network", error)
         return False
     return True

@@ -6,6 +6,7 @@ import importlib.metadata
 import platform
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
@@ -52,16 +53,31 @@ def in_words(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
+def wait_for_gpu() -> None:
+    """Until the GPU, if there is one, has done what it was told."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def free_memory(device: torch.device) -> int:
-    """Bytes that can still be had on a GPU, or of the machine's memory; 4 GiB if unknown."""
+    """Bytes that can still be had on a GPU, or of the memory of the machine or of the container
+    (cgroup v2) that this process is in; 4 GiB if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    found = []
     try:
         with open("/proc/meminfo", encoding="utf-8") as lines:
             sizes = dict(line.split(":", 1) for line in lines)
-        return int(sizes["MemAvailable"].split()[0]) * 2**10
-    except (OSError, KeyError):
-        return 4 * 2**30
+        found.append(int(sizes["MemAvailable"].split()[0]) * 2**10)
+        limit, taken = (
+            Path("/sys/fs/cgroup", f"memory.{name}").read_text(encoding="utf-8").strip()
+            for name in ("max", "current")
+        )
+        if limit != "max":
+            found.append(max(0, int(limit) - int(taken)))
+    except (OSError, KeyError, ValueError):
+        pass
+    return min(found, default=4 * 2**30)
 
 
 def peak_memory_mib(device: torch.device) -> float | None:

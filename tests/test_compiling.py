@@ -115,6 +115,20 @@ def test_without_a_compiler_the_model_is_as_it_was(broken, capsys):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
+def test_without_torch_compile_all_is_plain(monkeypatch, capsys):
+    """It raises itself where it knows no such Python."""
+
+    def refuse(*args, **kwargs):
+        raise RuntimeError("Dynamo is not supported here")
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    model = build("simco")
+    assert not compile_forwards(model, torch.zeros(8, 3, 16, 16), contextlib.nullcontext)
+    function = compiled_if_possible(torch.neg, torch.device("cpu"))
+    assert function(torch.ones(1)).item() == -1
+    assert capsys.readouterr().out.count("Dynamo is not supported here") == 2
+
+
 def test_a_function_that_cannot_be_compiled_is_called_plain(broken, capsys):
     def doubled(x):
         return 2 * x

@@ -19,8 +19,9 @@ from simco_methods.analysis.settings import Settings
 from simco_methods.analysis.sweep import Sweep, check_sizes, default_sizes, sweep_dictionary
 from simco_methods.data import load_images
 from simco_methods.data.loaders import PretrainSet
-from simco_methods.data.resident import DoesNotFit, ResidentImages, ViewMaker
+from simco_methods.data.resident import DoesNotFit, ResidentImages
 from simco_methods.data.transforms import per_view
+from simco_methods.data.views import ViewMaker
 from simco_methods.seeds import derived_seed
 
 Items = Sequence[tuple[int, int]]  # (pass, image)
@@ -182,7 +183,7 @@ class Samples:
     def views(
         self, items: Items, view: int, seed: int, batch_size: int | None = None
     ) -> Iterator[Tensor]:
-        """One view of each item, (B, 3, H, W) at a time, in order; made as the run's own were."""
+        """One view of each item, (B, 3, H, W) at a time, in order, by the loader of a run here."""
         size = batch_size or self.settings.batch_size
         if self._resident is None:
             workers = min(self.settings.num_workers, len(items) // 64)
@@ -199,7 +200,7 @@ class Samples:
             draws = epochs, images, np.full(len(images), view)
             parameters = maker.draw(self._resident.sizes[images], seed, *draws)
             rows = torch.from_numpy(images).to(self.device)
-            yield maker.make(self._resident.pixels[rows], parameters)
+            yield maker.make(self._resident.pixels, rows, parameters)
 
     @functools.cached_property
     def _resident(self) -> ResidentImages | None:

@@ -17,6 +17,7 @@ from omegaconf import open_dict
 
 from simco_methods.benchmark.steps import BareStep, default_backbone, fixed_batch
 from simco_methods.benchmark.timing import Comparison, wait
+from simco_methods.data import folder_images
 from simco_methods.runner.train import prepare
 
 
@@ -79,12 +80,19 @@ def against_bare_step(folder: str | None, quick: bool = False) -> Iterator[Compa
 def against_solo_learn(folder: str, checkout: str, quick: bool = False) -> Iterator[Comparison]:
     """``simco-pretrain`` against solo-learn's own ``main_pretrain.py``, each a process.
 
-    A batch's time is what more batches cost more: so neither starting nor validation counts.
+    A batch's time is what more batches cost more: so neither starting nor validation counts, nor
+    that simco-pretrain decodes all images once at its start, solo-learn each in every epoch.
+
+    Raises:
+        ValueError: a folder with fewer images than the batches need.
     """
     on_gpu = torch.cuda.is_available()
     batch, few, many, rounds = (16, 2, 6, 1) if quick else (256, 4, 44, 3)
     if on_gpu and not quick:
         few, many, rounds = 10, 190, 1
+    images = len(folder_images(f"{folder}/train"))
+    if images < many * batch:
+        raise ValueError(f"{folder}/train has {images} images, {many * batch} are needed")
     common = [*overrides(folder, batch), "max_epochs=1", "checkpoint.enabled=false"]
     common += ["auto_resume.enabled=false", f"data.num_workers={os.cpu_count()}"]
     if not on_gpu:

@@ -83,7 +83,8 @@ def throughput(
     loader: str = "device",
     profiled: bool = False,
 ) -> dict[str, Any]:
-    """Images/s of ``simco-pretrain``'s second epoch, and what 200 epochs of CIFAR would take.
+    """Images/s of ``simco-pretrain``'s second epoch, and what 200 epochs of CIFAR would take
+    without validation.
 
     Args:
         method: of the CIFAR-10 configs, in bf16-mixed on a GPU.

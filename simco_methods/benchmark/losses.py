@@ -55,6 +55,10 @@ def theirs(query: Tensor, key: Tensor) -> Tensor:
     return textbook.dual_temperature(query, key, TAU, 1.0)
 
 
+def theirs_one_product(query: Tensor, key: Tensor) -> Tensor:
+    return textbook.dual_temperature_one_product(query, key, TAU, 1.0)
+
+
 def queued(query: Tensor, key: Tensor, queue: Tensor) -> Tensor:
     return info_nce_loss(query, key.detach(), queue, TAU)
 
@@ -69,11 +73,16 @@ def compare(device: torch.device, quick: bool = False) -> Iterator[Comparison]:
     sizes = (64, 256) if quick else (64, 256, 1024, 4096)
     for count in sizes:
         sides = pair(count, device)
-        with one_thread():
-            times = in_turns(step_of(ours, sides), step_of(theirs, sides), rounds)
         what = f"dual temperature, N = {count}, D = {DIM}"
         target = {256: 1.0, 4096: 3.0}.get(count)
-        yield Comparison("loss", what, "the textbook softmax", *times, unit(), target)
+        others = {
+            "the textbook softmax": theirs,
+            "the same, one product for both sides": theirs_one_product,
+        }
+        for name, other in others.items():
+            with one_thread():
+                times = in_turns(step_of(ours, sides), step_of(other, sides), rounds)
+            yield Comparison("loss", what, name, *times, unit(), target)
     large = sizes[-1]
     peaks = [
         added_memory("simco_methods.benchmark.losses", side, str(large))

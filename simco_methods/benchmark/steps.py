@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from torch.utils.data import DataLoader
 
 from simco_methods.benchmark.textbook import every_view_through_both
-from simco_methods.benchmark.timing import Comparison, clock, find_device, unit, wait
+from simco_methods.benchmark.timing import Comparison, clock, find_device, one_thread, unit, wait
 from simco_methods.compiling import CompileForwards
 from simco_methods.config import complete, parse
 from simco_methods.losses import dual_temperature_loss
@@ -146,7 +146,8 @@ def compare(device: torch.device, quick: bool = False) -> Iterator[Comparison]:
         cfg = parsed(f"cifar10/{method}", *options)
         kinds = METHODS[method], every_view_through_both(METHODS[method])
         lean, every = (Stepper(kind, cfg.copy(), steps) for kind in kinds)
-        found = _pairs(lean, every, rounds)
+        with one_thread():
+            found = _pairs(lean, every, rounds)
         what = f"{method}, {backbone}, batch {batch}, {cfg.precision}"
         other = "every view through both networks"
         yield Comparison("step", what, other, *found, unit(), None if quick else target)
@@ -167,7 +168,9 @@ def compare_compiled(device: torch.device, quick: bool = False) -> Iterator[Comp
             for flag in ("true", "false")
         ]
         what = f"{method}, {backbone}, batch {batch}, performance.compile=true"
-        yield Comparison("compile", what, "plain", *_pairs(*both, rounds), unit())
+        with one_thread():
+            found = _pairs(*both, rounds)
+        yield Comparison("compile", what, "plain", *found, unit())
 
 
 def _pairs(

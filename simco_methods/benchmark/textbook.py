@@ -14,18 +14,26 @@ from simco_methods.host import LeanMomentumMethod
 
 def dual_temperature(query: Tensor, key: Tensor, tau_alpha: float, tau_beta: float) -> Tensor:
     """Eq. 9 of both sides, by softmax: W_beta / W_alpha times cross entropy."""
-    targets = torch.arange(len(query), device=query.device)
-    losses = []
-    for anchors, keys in ((query, key), (key, query)):
-        similarity = anchors @ keys.T
-        log_p = F.log_softmax(similarity / tau_alpha, dim=1)
-        hardness = [
-            1 - F.softmax(similarity / tau, dim=1).diagonal().detach()
-            for tau in (tau_alpha, tau_beta)
-        ]
-        terms = F.nll_loss(log_p, targets, reduction="none")
-        losses.append((hardness[1] / hardness[0] * terms).mean())
+    losses = [_one_side(query @ key.T, tau_alpha, tau_beta)]
+    losses.append(_one_side(key @ query.T, tau_alpha, tau_beta))
     return sum(losses) / 2
+
+
+def dual_temperature_one_product(
+    query: Tensor, key: Tensor, tau_alpha: float, tau_beta: float
+) -> Tensor:
+    """The same, by one who sees that the two sides' similarities are one matrix."""
+    similarity = query @ key.T
+    sides = (_one_side(side, tau_alpha, tau_beta) for side in (similarity, similarity.T))
+    return sum(sides) / 2
+
+
+def _one_side(similarity: Tensor, tau_alpha: float, tau_beta: float) -> Tensor:
+    log_p = F.log_softmax(similarity / tau_alpha, dim=1).diagonal()
+    with torch.no_grad():
+        hardness = 1 - log_p.exp()
+        weight = (1 - F.softmax(similarity / tau_beta, dim=1).diagonal()) / hardness
+    return -(weight * log_p).mean()
 
 
 def info_nce(query: Tensor, key: Tensor, queue: Tensor, tau: float) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from statistics import median
 import torch
 
 from simco_methods.machine import peak_memory_mib
+from simco_methods.machine import wait_for_gpu as wait
 
 
 @dataclass
@@ -39,12 +41,16 @@ class Comparison:
     ratios: list[float] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.ratios = [b / max(a, 1e-12) for a, b in zip(self.ours, self.others, strict=True)]
+        pairs = zip(self.ours, self.others, strict=True)
+        self.ratios = [other / own for own, other in pairs if own > 0]
 
     @property
     def ratio(self) -> float:
-        """Median over the pairs of the other side over this code: above 1, this code is better."""
-        return median(self.ratios)
+        """Median over the pairs of the other side over this code: above 1, this code is better.
+
+        NaN if nothing was measured of this code.
+        """
+        return median(self.ratios) if self.ratios else math.nan
 
     def __str__(self) -> str:
         spread = ""
@@ -59,12 +65,6 @@ class Comparison:
 def find_device() -> torch.device:
     """The GPU if there is one, else the CPU."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def wait() -> None:
-    """Until the GPU has done what it was told."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def clock() -> float:
@@ -94,7 +94,7 @@ def in_turns(
     rounds: int = 7,
     seconds: float = 0.3,
 ) -> tuple[list[float], list[float]]:
-    """Milliseconds a call of each side, pair by pair; the first pair warms up and is left out.
+    """Milliseconds a call of each side, pair by pair, after two calls of each that warm up.
 
     Args:
         ours, other: the sides.

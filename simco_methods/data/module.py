@@ -26,6 +26,7 @@ class PretrainData(pl.LightningDataModule):
         train: the training images.
         val: the validation images, None for no validation.
         device: where the ``device`` loader keeps its images.
+        processes: of this machine, which share a CPU's memory.
 
     Attributes:
         loader: which loader makes the views, and why, in words; after :meth:`choose_loader`.
@@ -38,13 +39,14 @@ class PretrainData(pl.LightningDataModule):
         train: ImageSet,
         val: ImageSet | None,
         device: torch.device | str = "cpu",
+        processes: int = 1,
     ):
         super().__init__()
         self.cfg, self.train, self.val = cfg, train, val
-        self.device = torch.device(device)
+        self.device, self.processes = torch.device(device), processes
         self._first_epoch = 0
         self._wanted = OmegaConf.select(cfg, "data.loader", default="workers")
-        self._plain: dict[tuple, PlainLoader] = {}
+        self._val: PlainLoader | None = None
 
     def state_dict(self) -> dict[str, int]:
         """Saved with checkpoints, which are made at the end of an epoch."""
@@ -71,7 +73,7 @@ class PretrainData(pl.LightningDataModule):
         """Puts the training images on the device, or leaves them to workers; see :attr:`loader`.
 
         Raises:
-            DoesNotFit: ``data.loader=device``, and they take more than half of its free memory.
+            DoesNotFit: ``data.loader=device``, and they take more than a third of its free memory.
             OSError: a file that cannot be read as an image, by its path.
         """
         wanted = self._wanted
@@ -80,7 +82,9 @@ class PretrainData(pl.LightningDataModule):
         if wanted == "workers":
             return
         try:
-            self.resident = ResidentImages(self.train, self.device)
+            self.resident = ResidentImages(
+                self.train, self.device, self.processes, worthwhile=wanted == "auto"
+            )
         except DoesNotFit as error:
             if wanted == "device":
                 raise DoesNotFit(f"data.loader=device: {error}; take workers or auto") from error
@@ -117,28 +121,30 @@ class PretrainData(pl.LightningDataModule):
     def val_dataloader(self) -> DataLoader | PlainLoader | list:
         if self.val is None:
             return []
-        return self._without_augmentation(self.val, self._share(len(self.val)))
+        rows = self._share(len(self.val))
+        # Kept: it is asked for to validate, and for the offline kNN, with all images.
+        if self._val is None or len(self._val.labels) != len(rows):
+            loader = self._without_augmentation(self.val, rows)
+            if not isinstance(loader, PlainLoader):
+                return loader
+            self._val = loader
+        return self._val
 
     def bank_dataloader(self) -> DataLoader | PlainLoader:
         """The labelled training images without augmentation, each once over all processes."""
         labelled = np.flatnonzero(self.train.labels != UNLABELLED)
         return self._without_augmentation(self.train, labelled[self._share(len(labelled))])
 
-    def _without_augmentation(self, images: ImageSet, rows: np.ndarray) -> Any:
+    def _without_augmentation(self, images: ImageSet, rows: np.ndarray) -> DataLoader | PlainLoader:
         cfg = self.cfg
-        view = cfg.augmentations[0]
+        made_of = cfg.data.dataset, cfg.augmentations[0]
         if self._wanted != "workers":
+            size = cfg.optimizer.batch_size
             try:
-                key = (images is self.val, rows.tobytes())
-                if key not in self._plain:
-                    size = cfg.optimizer.batch_size
-                    self._plain[key] = plain_batches(
-                        images, rows, cfg.data.dataset, view, size, self.device
-                    )
-                return self._plain[key]
+                return plain_batches(images, rows, *made_of, size, self.device, self.processes)
             except DoesNotFit:
                 pass
-        return self._workers(PlainSet(images, cfg.data.dataset, view), sampler=rows.tolist())
+        return self._workers(PlainSet(images, *made_of), sampler=rows.tolist())
 
     def _share(self, length: int) -> np.ndarray:
         """Every world_size-th image: none is seen twice, whatever the number of processes."""

@@ -21,14 +21,15 @@ def plain_batches(
     cfg: DictConfig,
     batch_size: int,
     device: torch.device,
+    processes: int = 1,
 ) -> PlainLoader:
     """The images at ``rows`` without augmentation, made once and kept on the device.
 
     Raises:
-        DoesNotFit: more than half of the free memory.
+        DoesNotFit: more than a third of the free memory.
     """
     size = cfg.crop_size
-    check_fits(len(rows), size, size, device)
+    check_fits(len(rows), size, size, device, processes)
     pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
 
     def make(number: int) -> None:

@@ -16,31 +16,38 @@ from omegaconf import DictConfig
 from torch import Tensor
 from tqdm import tqdm
 
-from simco_methods.compiling import compiled_if_possible
-from simco_methods.data.augment import augment
-from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.images import ImageSet
 from simco_methods.data.loaders import EpochSampler
 from simco_methods.data.parameters import Parameters
-from simco_methods.data.transforms import Normalization
+from simco_methods.data.views import ViewMaker
 from simco_methods.machine import free_memory
 
-_SHARE = 0.5  # of the free memory that images may take
+_SHARE = 1 / 3  # of the free memory that images may take
+_CPU_PIXELS = 256**2  # of an image at most: of larger ones Pillow reads the crop alone, faster
+_CHUNK = 2048  # images that are decoded at a time, on their way to the device
 _AHEAD = 32  # batches whose draws are made at once, while those before are trained on
-_CPU_VIEWS = 64  # augmented at a time, so that they stay in a core's cache
 
 
 class DoesNotFit(ValueError):
     """Images that are too many for the device's memory."""
 
 
-def check_fits(count: int, height: int, width: int, device: torch.device) -> None:
-    """Raises :class:`DoesNotFit`, with numbers, if images take more than half the free memory."""
-    needed, free = count * height * width * 3, free_memory(device)
+def check_fits(
+    count: int, height: int, width: int, device: torch.device, processes: int = 1
+) -> None:
+    """Raises :class:`DoesNotFit`, with numbers, if images take more than a third of what is free.
+
+    Args:
+        count, height, width: of the images.
+        device: where they go.
+        processes: that share a CPU's memory, each with images of its own.
+    """
+    free = free_memory(device) // (processes if device.type == "cpu" else 1)
+    needed = count * height * width * 3
     if needed > _SHARE * free:
         raise DoesNotFit(
-            f"{count} images of {height} x {width} pixels need {needed / 2**20:,.0f} MiB, "
-            f"{_SHARE:.0%} of what is free on {device} is {_SHARE * free / 2**20:,.0f} MiB"
+            f"{count} images of {height} x {width} pixels need {needed / 2**20:,.0f} MiB, a third "
+            f"of what is free for a process on {device} is {_SHARE * free / 2**20:,.0f} MiB"
         )
 
 
@@ -50,6 +57,8 @@ class ResidentImages:
     Args:
         images: an array, or files that are decoded here, by threads.
         device: where they go.
+        processes: see :func:`check_fits`.
+        worthwhile: refuse also what would fit, but be slower here than with workers.
 
     Attributes:
         pixels: (N, H, 3, W) uint8; smaller images stand in the upper left corner.
@@ -57,45 +66,66 @@ class ResidentImages:
         labels: (N,) int64, on the device.
 
     Raises:
-        DoesNotFit: more than half of the free memory.
+        DoesNotFit: more than a third of the free memory; or not worthwhile.
         OSError: a file that cannot be read as an image, by its path.
     """
 
-    def __init__(self, images: ImageSet, device: torch.device):
-        self.device = device
+    def __init__(
+        self, images: ImageSet, device: torch.device, processes: int = 1, worthwhile: bool = True
+    ):
+        self.device, self._processes = device, processes
         self.labels = torch.from_numpy(images.labels).to(device)
         if isinstance(images.images, np.ndarray):
             count, height, width, _ = images.images.shape
-            check_fits(count, height, width, device)
+            check_fits(count, height, width, device, processes)
             self.sizes = np.tile([height, width], (count, 1))
             rows = torch.from_numpy(images.images)
             self.pixels = rows.to(device).transpose(2, 3).contiguous()
             return
-        self.sizes = _header_sizes(images, device)
+        self.sizes = self._header_sizes(images, worthwhile)
         height, width = self.sizes.max(axis=0).tolist()
-        pixels = torch.zeros(len(images), height, 3, width, dtype=torch.uint8)
+        shape = (height, 3, width)
+        self.pixels = torch.zeros(len(images), *shape, dtype=torch.uint8, device=device)
+        for first in range(0, len(images), _CHUNK):
+            chunk = torch.zeros(min(_CHUNK, len(images) - first), *shape, dtype=torch.uint8)
 
-        def read(index: int) -> None:
-            picture = torch.from_numpy(np.array(images.load(index)))
-            pixels[index, : len(picture), :, : picture.shape[1]] = picture.transpose(1, 2)
+            def read(row: int, first: int = first, chunk: Tensor = chunk) -> None:
+                picture = torch.from_numpy(np.array(images.load(first + row)))
+                tall, wide = self.sizes[first + row]
+                if picture.shape[:2] != (tall, wide):
+                    raise OSError(
+                        f"{images.images[first + row]} is {picture.shape[1]} x {len(picture)} "
+                        f"pixels large, its header says {wide} x {tall}; save it anew"
+                    )
+                chunk[row, :tall, :, :wide] = picture.transpose(1, 2)
 
-        by_threads(read, len(images))
-        self.pixels = pixels.to(device)
+            by_threads(read, len(chunk))
+            self.pixels[first : first + len(chunk)] = chunk.to(device)
 
     def __len__(self) -> int:
         return len(self.labels)
 
-
-def _header_sizes(images: ImageSet, device: torch.device) -> np.ndarray:
-    """(N, 2) heights and widths from the files' headers; stops as soon as they cannot fit."""
-    sizes, largest = [], np.zeros(2, dtype=np.int64)
-    for index in tqdm(range(len(images)), "sizes", unit="image", leave=False, disable=None):
-        size = images.size(index)
-        sizes.append(size)
-        if (size > largest).any():
-            largest = np.maximum(largest, size)
-            check_fits(len(images), *largest.tolist(), device)
-    return np.array(sizes)
+    def _header_sizes(self, images: ImageSet, worthwhile: bool) -> np.ndarray:
+        """(N, 2) heights and widths from the files' headers; stops as soon as they cannot fit."""
+        sizes, largest = [], np.zeros(2, dtype=np.int64)
+        for index in tqdm(range(len(images)), "sizes", unit="image", leave=False, disable=None):
+            size = images.size(index)
+            sizes.append(size)
+            if (size > largest).any():
+                largest = np.maximum(largest, size)
+                check_fits(len(images), *largest.tolist(), self.device, self._processes)
+                if worthwhile and self.device.type == "cpu" and largest.prod() > _CPU_PIXELS:
+                    raise DoesNotFit(
+                        f"{images.images[index]} has {size[0]} x {size[1]} pixels: of images above "
+                        "256 x 256 workers read the crop alone, which is faster on a CPU"
+                    )
+        found = np.array(sizes)
+        if worthwhile and largest.prod() > 2 * found.prod(axis=1).mean():
+            raise DoesNotFit(
+                f"the images are of unlike sizes: each would take the place of the largest, "
+                f"{largest[0]} x {largest[1]} pixels, more than twice what they have"
+            )
+        return found
 
 
 def by_threads(work: Callable[[int], None], count: int) -> None:
@@ -154,12 +184,11 @@ class DeviceLoader:
                 for batch in range(len(span) // size):
                     first = (number * _AHEAD + batch) * size
                     chosen = rows[first : first + size]
-                    pixels = self.images.pixels[chosen]
                     views: list[Tensor] = []
                     for (maker, numbers), parameters in zip(self._makers, drawn, strict=True):
                         count = len(numbers) * size
                         own = parameters.rows(slice(batch * count, (batch + 1) * count))
-                        made = maker.make(pixels.repeat(len(numbers), 1, 1, 1), own)
+                        made = maker.make(self.images.pixels, chosen.repeat(len(numbers)), own)
                         views += made.split(size)
                     yield [indices[first : first + size], views, self.images.labels[chosen]]
 
@@ -172,50 +201,3 @@ class DeviceLoader:
             items = np.full(len(images), epoch), images, views
             drawn.append(maker.draw(self.images.sizes[images], self.sampler.seed, *items))
         return drawn
-
-
-class ViewMaker:
-    """Makes the views of one entry of ``augmentations`` on the device.
-
-    Args:
-        entry: of the config.
-        dataset: name of the data set, for its mean and standard deviation.
-        device: where the pixels lie.
-        memory_format: of the views.
-        compiled: whether the augmentation is compiled.
-    """
-
-    def __init__(
-        self,
-        entry: DictConfig,
-        dataset: str,
-        device: torch.device,
-        memory_format: torch.memory_format = torch.channels_last,
-        compiled: bool = False,
-    ):
-        self.settings, self.device = ViewSettings.from_config(entry), device
-        self._memory_format = memory_format
-        self._augment = compiled_if_possible(augment, device) if compiled else augment
-        self._at_once = _CPU_VIEWS if device.type == "cpu" and not compiled else None
-        normalization = Normalization(dataset, entry)
-        std = torch.tensor(normalization.std, device=device).view(3, 1, 1)
-        mean = torch.tensor(normalization.mean, device=device).view(3, 1, 1)
-        self._scale, self._shift = 1 / (255 * std), -mean / std
-
-    def draw(self, sizes: np.ndarray, seed: int, *items: np.ndarray) -> Parameters:
-        """Parameters of N views; arguments as of :func:`~simco_methods.data.draws.draw_views`."""
-        draws = draw_views(self.settings, sizes, seed, *items)
-        return Parameters.from_draws(self.settings, draws, self.device)
-
-    @torch.no_grad()
-    def make(self, pixels: Tensor, parameters: Parameters) -> Tensor:
-        """(N, H, 3, W) uint8 to N normalised views, (N, 3, S, S) float32."""
-        size, count = self.settings.crop_size, len(pixels)
-        shape = (count, 3, size, size)
-        made = torch.empty(shape, device=self.device, memory_format=self._memory_format)
-        step = self._at_once or count
-        for first in range(0, count, step):
-            rows = slice(first, first + step)
-            view = self._augment(pixels[rows], self.settings, parameters.rows(rows))
-            torch.addcmul(self._shift, view.transpose(1, 2), self._scale, out=made[rows])
-        return made

@@ -8,18 +8,19 @@ from torch.utils.data import DataLoader
 
 from simco_methods.data import PretrainData
 from simco_methods.host.knn import knn_accuracy
+from simco_methods.machine import free_memory
 
 
 @torch.no_grad()
 def extract_features(
     backbone: nn.Module, loader: DataLoader, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Features (N, D) and labels (N,) of a loader of ``(images, labels)``, in its order."""
+    """Features (N, D) and labels (N,) of a loader of ``(images, labels)``, on the CPU."""
     features, labels = [], []
     dtype = next(backbone.parameters()).dtype
     for images, targets in loader:
         features.append(backbone(images.to(device, dtype)).float().cpu())
-        labels.append(targets)
+        labels.append(targets.cpu())
     return torch.cat(features), torch.cat(labels)
 
 
@@ -36,6 +37,8 @@ def offline_knn(
     bank = extract_features(backbone, data.bank_dataloader(), device)
     queries = extract_features(backbone, data.val_dataloader(), device)
     backbone.to(was_on).train(was_training)
+    if bank[0].nbytes < free_memory(device) // 4:  # where it is searched faster
+        bank, queries = (tuple(side.to(device) for side in pair) for pair in (bank, queries))
     kept = queries[1] >= 0
     acc1, acc5 = knn_accuracy(
         *bank,

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from simco_methods import __version__
 from simco_methods.files import write_csv
 from simco_methods.host import HOST
+from simco_methods.machine import wait_for_gpu
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.plots import LOSSES
 
@@ -48,6 +49,7 @@ class Recorder(Checkpoint):
         self._validation_seconds, self._validation = 0.0, {}
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        wait_for_gpu()  # what is still to be done of the training does not count as validation
         self._validation_start = time.perf_counter()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -56,6 +58,7 @@ class Recorder(Checkpoint):
             self._validation = _numbers(trainer.callback_metrics, "val_", "momentum_val_")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        wait_for_gpu()
         elapsed = time.perf_counter() - self._epoch_start
         self.seconds += elapsed
         training = max(elapsed - self._validation_seconds, 1e-9)

@@ -147,6 +147,8 @@ class Run:
             ),
             "peak_memory_mib": peak_memory_mib(self.trainer.strategy.root_device),
             "processes": self._world_size,
+            "loader": "workers" if self.data.resident is None else "device",
+            "compiled": cfg.performance.compile,
             "hardware": self._hardware,
             "versions": versions(),
             "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
@@ -181,7 +183,8 @@ def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = N
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
     device = trainer.strategy.root_device
-    data = PretrainData(parsed, *(images or read_images(parsed.data)), device)
+    images = images or read_images(parsed.data)
+    data = PretrainData(parsed, *images, device, trainer.num_devices)
     data.check_size(world_size)
     data.choose_loader()
 

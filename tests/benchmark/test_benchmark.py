@@ -1,9 +1,11 @@
 """The benchmark compares things that are equal, and reports what it measured."""
 
 import json
+import math
 
 import pytest
 import torch
+from PIL import Image
 
 from simco_methods.benchmark import __main__ as benchmark
 from simco_methods.benchmark import augmentation, losses, report, scaling
@@ -15,10 +17,10 @@ from tests.helpers import batch, build, model_config
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("ours, theirs", [(losses.ours, losses.theirs)])
-def test_both_losses_are_the_same(ours, theirs):
+@pytest.mark.parametrize("theirs", [losses.theirs, losses.theirs_one_product])
+def test_both_losses_are_the_same(theirs):
     results = []
-    for loss in (ours, theirs):
+    for loss in (losses.ours, theirs):
         sides = losses.pair(300, CPU)
         value = loss(*sides)
         value.backward()
@@ -52,6 +54,12 @@ def test_the_other_step_trains_the_same(method):
         counts.append(len(calls))
     assert counts == [2, 4]
     torch.testing.assert_close(lean.loss, every.loss)
+    for model in (lean, every):
+        model.loss.backward()
+    theirs = dict(every.named_parameters())
+    for name, parameter in lean.named_parameters():
+        if parameter.grad is not None:
+            torch.testing.assert_close(parameter.grad, theirs[name].grad)
 
 
 def test_a_comparison_is_of_pairs():
@@ -79,6 +87,17 @@ def test_gathers_on_paper():
 def test_pictures_are_of_the_folder_or_noise(tmp_path):
     noise = augmentation.pictures(None, 12)
     assert noise.images.shape == (12, 32, 32, 3) and len(noise.classes) == 10
+    for number in range(4):
+        (tmp_path / f"class{number % 2}").mkdir(exist_ok=True)
+        picture = Image.new("RGB", (20, 20), (number, 0, 0))
+        picture.save(tmp_path / f"class{number % 2}" / f"{number}.png")
+    found = augmentation.pictures(str(tmp_path), 2)
+    assert found.images[:, 0, 0, 0].tolist() == [0, 3] and found.labels.tolist() == [0, 1]
+
+
+def test_nothing_measured_is_no_ratio():
+    found = Comparison("loss", "memory", "that", [0.0], [3.0], "MiB")
+    assert math.isnan(found.ratio)
 
 
 def test_a_folder_that_is_not_there_is_named(capsys):

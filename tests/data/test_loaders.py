@@ -1,5 +1,6 @@
 """Order and augmentation: functions of seed, epoch, image and view, and of nothing else."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -159,8 +160,8 @@ def test_images_of_several_sizes_lie_on_the_device(tmp_path):
 
 
 def test_images_that_do_not_fit_are_left_to_workers_or_refused(monkeypatch):
-    monkeypatch.setattr(resident, "free_memory", lambda device: 2 * 40 * 12 * 12 * 3 - 2)
-    why = "40 images of 12 x 12 pixels need 0 MiB, 50% of what is free on cpu is 0 MiB"
+    monkeypatch.setattr(resident, "free_memory", lambda device: 3 * 40 * 12 * 12 * 3 - 3)
+    why = "40 images of 12 x 12 pixels need 0 MiB, a third of what is free for a process on cpu"
     data = module(images(), loader="auto", val=images(41))
     data.choose_loader()
     assert data.resident is None and why in data.loader
@@ -168,6 +169,53 @@ def test_images_that_do_not_fit_are_left_to_workers_or_refused(monkeypatch):
     assert isinstance(data.val_dataloader(), torch.utils.data.DataLoader)
     with pytest.raises(DoesNotFit, match="data.loader=device: 40 images"):
         module(images(), loader="device").choose_loader()
+
+
+def test_processes_share_a_cpu_s_memory(monkeypatch):
+    monkeypatch.setattr(resident, "free_memory", lambda device: 3 * 40 * 12 * 12 * 3)
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    resident.check_fits(40, 12, 12, cpu)
+    resident.check_fits(40, 12, 12, gpu, processes=2)
+    with pytest.raises(DoesNotFit):
+        resident.check_fits(40, 12, 12, cpu, processes=2)
+
+
+def folder_of(folder, sizes):
+    paths = [str(folder / f"{number}.png") for number in range(len(sizes))]
+    for path, size in zip(paths, sizes, strict=True):
+        Image.new("RGB", size).save(path)
+    return ImageSet(paths, np.zeros(len(sizes), dtype=np.int64), ["a"])
+
+
+@pytest.mark.parametrize(
+    "sizes, why",
+    [
+        ([(300, 280)] * 8, "0.png has 280 x 300 pixels: of images above 256 x 256"),
+        ([(20, 20)] * 8 + [(60, 40)], "unlike sizes: .* the largest, 40 x 60 pixels"),
+    ],
+)
+def test_what_would_be_slower_on_the_device_is_left_to_workers(sizes, why, tmp_path):
+    several = folder_of(tmp_path, sizes)
+    data = module(several, loader="auto")
+    data.choose_loader()
+    assert data.resident is None and re.search(why, data.loader)
+    asked = module(several, loader="device")
+    asked.choose_loader()
+    assert asked.resident.pixels.shape[0] == len(sizes)
+
+
+def test_a_picture_that_is_not_of_its_header_s_size_is_named(tmp_path, monkeypatch):
+    several = folder_of(tmp_path, [(20, 20)] * 4)
+    monkeypatch.setattr(ImageSet, "size", lambda self, index: (20, 10))
+    with pytest.raises(OSError, match="png is 20 x 20 pixels large, its header says 10 x 20"):
+        resident.ResidentImages(several, torch.device("cpu"))
+
+
+def test_files_are_decoded_in_chunks(tmp_path, monkeypatch):
+    several = folder_of(tmp_path, [(20, 10)] * 7)
+    whole = resident.ResidentImages(several, torch.device("cpu")).pixels
+    monkeypatch.setattr(resident, "_CHUNK", 3)
+    assert torch.equal(whole, resident.ResidentImages(several, torch.device("cpu")).pixels)
 
 
 def test_headers_are_read_only_as_far_as_needed(monkeypatch):
@@ -219,6 +267,16 @@ def test_bank_holds_labelled_images_only(loader):
     labels = torch.cat([targets for _, targets in batches])
     assert labels.tolist() == train.labels[1::2].tolist()
     assert len(data.bank_dataloader()) == len(batches)
+
+
+def test_validation_images_are_kept_and_the_bank_is_not():
+    data = module(images(), loader="device", val=images(11))
+    assert data.val_dataloader() is data.val_dataloader()
+    assert data.bank_dataloader() is not data.bank_dataloader()
+    data.trainer.world_size = 2
+    assert len(data.val_dataloader().labels) == 6
+    data.trainer = None
+    assert len(data.val_dataloader().labels) == 11
 
 
 @pytest.mark.parametrize(

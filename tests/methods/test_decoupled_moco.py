@@ -16,18 +16,19 @@ def both(**settings):
     return {f"method_kwargs__{name}": dict(settings) for name in ("vector", "scalar")}
 
 
-def train(name, symmetric, **changes):
+def train(name, symmetric, precision="32-true", **changes):
     """Losses and weights of 20 steps, and of the online network alone."""
     model, losses = build(name, symmetric, max_epochs=4, **changes), Losses()
-    trainer = quiet_trainer(max_epochs=4, callbacks=[losses], log_every_n_steps=5)
+    options = {"callbacks": [losses], "log_every_n_steps": 5, "precision": precision}
+    trainer = quiet_trainer(max_epochs=4, **options)
     trainer.fit(model, DataLoader([batch(seed=step) for step in range(5)], batch_size=None))
     assert len(losses.seen) == 20
     return losses.seen, model.state_dict()
 
 
 @functools.cache
-def moco(symmetric):
-    return train("mocov2", symmetric)
+def moco(symmetric, **options):
+    return train("mocov2", symmetric, **options)
 
 
 def assert_same(one, other, without=""):
@@ -48,7 +49,11 @@ def assert_same(one, other, without=""):
     ids=["as it stands", "earliest of all", "random of all"],
 )
 def test_the_whole_queue_at_one_temperature_is_moco(settings, symmetric):
-    assert_same(train("decoupled_moco", symmetric, **settings), moco(symmetric))
+    # Its loss is weighed by W over W, which is 1: a rounding away from the plain one, so that in
+    # float32 they soon part.
+    ours = train("decoupled_moco", symmetric, precision="64-true", **settings)
+    theirs = moco(symmetric, precision="64-true")
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("symmetric", [False, True])
