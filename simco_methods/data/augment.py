@@ -8,7 +8,6 @@ resize are one batched matrix product each.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from simco_methods.data.draws import HUE, ViewSettings
@@ -111,7 +110,7 @@ def _blur_weights(radius: Tensor, size: int) -> Tensor:
     # The border's pixels go on beyond it.
     places = torch.arange(size, device=radius.device)
     sources = (places.unsqueeze(0) + offsets.unsqueeze(1)).clamp(0, size - 1)
-    taps = F.one_hot(sources, size).to(box)  # (offset, to, from)
+    taps = (sources.unsqueeze(2) == places).to(box)  # (offset, to, from)
     once = (box @ taps.flatten(1)).view(-1, size, size)
     return once @ once @ once
 
@@ -176,8 +175,8 @@ def shift_hue(x: Tensor, shift: Tensor) -> None:
     hue += shift.view(-1, 1, 1)
     hue -= 6 * torch.floor(hue / 6)
     # With d the distance of hue + n to the nearest of 2 and 8, min(k, 4 - k) is 2 - d.
-    offsets = torch.tensor([0.0, -2.0, -4.0], device=x.device).view(3, 1)
-    part = (hue.unsqueeze(2) + offsets).abs_().sub_(3).abs_().neg_().add_(2).clamp_(0, 1)
+    offsets = 2 * torch.arange(3, device=x.device).view(3, 1)
+    part = (hue.unsqueeze(2) - offsets).abs_().sub_(3).abs_().neg_().add_(2).clamp_(0, 1)
     torch.addcmul(value.unsqueeze(2), part, chroma.unsqueeze(2), value=-1, out=x)
 
 

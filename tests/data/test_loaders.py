@@ -17,6 +17,7 @@ from simco_methods.data.loaders import EpochSampler
 from simco_methods.data.resident import DoesNotFit
 from simco_methods.data.transforms import Normalization, pillow_view, plain_view
 from tests.helpers import compose_config
+from tests.methods.test_no_wait import Waits
 
 PAPER_VIEW = compose_config("cifar10/simco").augmentations[0]
 
@@ -136,6 +137,20 @@ def test_copies_of_one_image_give_different_views(loader):
     views = torch.cat(batches[0][1])
     distance = torch.cdist(views.flatten(1), views.flatten(1)) + torch.eye(128) * 1e9
     assert distance.min() > 1e-3
+
+
+def test_making_views_waits_for_nothing():
+    """Of what would make a GPU's host wait, only the labels' and the order's copies an epoch."""
+    data = module(images(), loader="device")
+    data.cfg.augmentations[0].merge_with(
+        {"gaussian_blur": {"prob": 0.5}, "solarization": {"prob": 0.5}}
+    )
+    data.cfg.augmentations[0].merge_with({"equalization": {"prob": 0.5}})
+    batches = iter(data.train_dataloader())
+    next(batches)
+    with Waits() as waits:
+        next(batches)
+    assert not waits.seen
 
 
 def test_the_draws_of_a_long_epoch_are_those_of_a_short_one(monkeypatch):
