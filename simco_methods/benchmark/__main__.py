@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -35,8 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit("benchmark cpu: this machine has a GPU; hide it (CUDA_VISIBLE_DEVICES=)")
     print(f"{hardware(device, 1)}, torch {torch.__version__}", flush=True)
     found: list[Comparison] = []
-    more: dict[str, object] = {}
-    texts: list[str] = []
+    more: dict[str, dict[str, Any]] = {}
     small = options.quick or (options.kind == "gpu" and device.type == "cpu")
     if small and not options.quick:
         print("there is no GPU: all of it in small, on the CPU; no figure means anything")
@@ -45,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for comparison in comparisons:
             print(comparison, flush=True)
             found.append(comparison)
+
+    def add(name: str, data: object, text: str) -> None:
+        print(text, flush=True)
+        more[name] = {"data": data, "text": text}
 
     for part in options.only or PARTS[options.kind]:
         if part == "loss":
@@ -64,13 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif part == "scaling":
             rows = [*scaling.measure(device, small), *scaling.measure_processes(small)]
             paper = scaling.on_paper()
-            more |= {"scaling": [vars(row) for row in rows], "processes_on_paper": paper}
-            texts += ["", scaling.table(rows), scaling.paper_table(paper)]
-            print("\n".join(texts[-2:]))
+            add("scaling", [vars(row) for row in rows], scaling.table(rows))
+            add("processes on paper", paper, scaling.paper_table(paper))
         elif part == "equality":
-            more["equality"] = gpu.equality(device)
-            for name, difference in more["equality"].items():
-                print(f"CPU and {device.type}, {name}: {difference:.1e}", flush=True)
+            differences = gpu.equality(device)
+            add("equality", differences, gpu.equality_table(differences))
         elif part == "images":
             runs = []
             for run in gpu.runs(_folder(options.data, "train"), _GPU_SECONDS):
@@ -80,12 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     (options.out / "profile.txt").write_text(profile, encoding="utf-8")
                     print(profile)
                 runs.append(run)
-                print(run, flush=True)
-            more["images"] = runs
-            more["augmentation_ms"] = gpu.augmentation_ms(device)
-            texts += ["", gpu.runs_table(runs)]
-            print(f"{texts[-1]}\ntwo views of 256 images, ms: {more['augmentation_ms']}")
-    report.write(options.out, device, found, more, texts)
+            add("images", runs, gpu.runs_table(runs))
+            took = gpu.augmentation_ms(device)
+            text = ", ".join(f"{name} {value:.2f} ms" for name, value in took.items())
+            add("augmentation", took, f"two views of 256 images on {device}: {text}\n")
+    report.write(options.out, device, found, more)
     print(f"see {options.out}")
 
 

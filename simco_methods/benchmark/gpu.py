@@ -69,6 +69,12 @@ def equality(device: torch.device) -> dict[str, float]:
     return found
 
 
+def equality_table(found: dict[str, float]) -> str:
+    """:func:`equality`, as Markdown."""
+    lines = [["CPU against this device", "relative difference"]]
+    return markdown_table(lines + [[what, f"{value:.1e}"] for what, value in found.items()])
+
+
 def _largest(*pairs: tuple[torch.Tensor, torch.Tensor]) -> float:
     return max(float((a - b).norm() / a.norm().clamp(min=1e-12)) for a, b in pairs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -21,28 +22,37 @@ def write(
     folder: Path,
     device: torch.device,
     comparisons: Sequence[Comparison],
-    more: dict[str, Any],
-    texts: Sequence[str] = (),
+    more: dict[str, dict[str, Any]],
 ) -> None:
     """Writes ``benchmark.json``, ``benchmark.md`` and ``benchmark.png``.
+
+    Parts of an earlier report there, of the same machine and versions, stay if they were not
+    measured again.
 
     Args:
         folder: where; made if it is not there.
         device: that was measured.
         comparisons: what was.
-        more: other results, for the JSON.
-        texts: other results, for the Markdown.
+        more: other results, for the JSON: each name's ``data``, and as Markdown its ``text``.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    machine = hardware(device, 1)
-    content = {
-        "hardware": machine,
-        "versions": versions(),
-        "comparisons": [{**dataclasses.asdict(c), "ratio": c.ratio} for c in comparisons],
-        **more,
-    }
-    write_json(folder / "benchmark.json", content)
-    lines = [f"{machine}; {in_words(versions())}", "", table(comparisons), *texts]
+    machine, path = hardware(device, 1), folder / "benchmark.json"
+    made_on = {"hardware": machine, "versions": versions()}
+    if path.exists():
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        if {key: earlier.get(key) for key in made_on} == made_on:
+            parts = {c.part for c in comparisons}
+            kept = [c for c in earlier["comparisons"] if c["part"] not in parts]
+            names = {field.name for field in dataclasses.fields(Comparison) if field.init}
+            comparisons = [
+                *(Comparison(**{k: v for k, v in c.items() if k in names}) for c in kept),
+                *comparisons,
+            ]
+            more = {**earlier["more"], **more}
+    measured = [{**dataclasses.asdict(c), "ratio": c.ratio} for c in comparisons]
+    write_json(path, {**made_on, "comparisons": measured, "more": more})
+    texts = [result["text"] for result in more.values()]
+    lines = [f"{machine}; {in_words(versions())}", "", table(comparisons), "", *texts]
     write_text(folder / "benchmark.md", "\n".join(lines) + "\n")
     if comparisons:
         draw(comparisons, folder / "benchmark.png", machine)

@@ -69,6 +69,26 @@ def test_a_comparison_is_of_pairs():
     assert "2.00" in report.table([found]) and "1.00 - 3.00" in report.table([found])
 
 
+def test_a_report_keeps_the_parts_that_were_not_measured_again(tmp_path):
+    def found(part, value):
+        return Comparison(part, "this", "that", [value], [3.0], "ms")
+
+    report.write(tmp_path, CPU, [found("loss", 1.0), found("step", 1.0)], {})
+    text = {"scaling": {"data": [1], "text": "a table"}}
+    report.write(tmp_path, CPU, [found("step", 2.0)], text)
+    report.write(tmp_path, CPU, [], {})
+    content = json.loads((tmp_path / "benchmark.json").read_text())
+    assert [(c["part"], c["ratio"]) for c in content["comparisons"]] == [
+        ("loss", 3.0),
+        ("step", 1.5),
+    ]
+    assert content["more"] == text and "a table" in (tmp_path / "benchmark.md").read_text()
+    content["hardware"] = "another machine"
+    (tmp_path / "benchmark.json").write_text(json.dumps(content))
+    report.write(tmp_path, CPU, [found("step", 2.0)], {})
+    assert len(json.loads((tmp_path / "benchmark.json").read_text())["comparisons"]) == 1
+
+
 def test_sides_are_timed_in_turns():
     order = []
     found = in_turns(lambda: order.append("a"), lambda: order.append("b"), 4, seconds=0.0)
@@ -117,8 +137,12 @@ def test_all_of_it_runs(kind, tmp_path, capsys):
     assert (tmp_path / "benchmark.png").stat().st_size > 10_000
     text = (tmp_path / "benchmark.md").read_text()
     if kind == "cpu":
-        assert "a queue of K =" in text and len(content["processes_on_paper"]) == 3
+        assert "a queue of K =" in text and len(content["more"]["processes on paper"]["data"]) == 3
     else:
-        assert max(content["equality"].values()) < 1e-3  # the CPU with itself, if without a GPU
-        assert len(content["images"]) >= 3 and (tmp_path / "profile.txt").stat().st_size > 1000
+        # Of the CPU with itself, if without a GPU.
+        assert max(content["more"]["equality"]["data"].values()) < 1e-3
+        assert (
+            len(content["more"]["images"]["data"]) >= 3
+            and (tmp_path / "profile.txt").stat().st_size > 1000
+        )
     assert "see " in capsys.readouterr().out
