@@ -23,7 +23,7 @@ from simco_methods.data.views import ViewMaker
 from simco_methods.machine import free_memory
 
 _SHARE = 1 / 3  # of the free memory that images may take
-_CPU_PIXELS = 256**2  # of an image at most: of larger ones Pillow reads the crop alone, faster
+_CPU_PIXELS = 128**2  # of an image at most: above, Pillow is faster on a CPU
 _CHUNK = 2048  # images that are decoded at a time, on their way to the device
 _AHEAD = 32  # batches whose draws are made at once, while those before are trained on
 
@@ -117,7 +117,7 @@ class ResidentImages:
                 if worthwhile and self.device.type == "cpu" and largest.prod() > _CPU_PIXELS:
                     raise DoesNotFit(
                         f"{images.images[index]} has {size[0]} x {size[1]} pixels: of images above "
-                        "256 x 256 workers read the crop alone, which is faster on a CPU"
+                        "128 x 128 workers make views faster on a CPU"
                     )
         found = np.array(sizes)
         if worthwhile and largest.prod() > 2 * found.prod(axis=1).mean():

@@ -13,7 +13,7 @@ from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.parameters import Parameters
 from simco_methods.data.transforms import Normalization
 
-_CPU_VIEWS = 64  # augmented at a time, so that they stay in a core's cache
+_CPU_PIXELS = 2**17  # of the views that are made at a time, so that they stay in a core's cache
 _GPU_PIXELS = 2**26  # of the images that are augmented at a time: some GiB in float32
 
 
@@ -65,7 +65,7 @@ class ViewMaker:
         if self._compiled:
             step = count  # of one static shape
         elif self.device.type == "cpu":
-            step = _CPU_VIEWS
+            step = max(1, _CPU_PIXELS // size**2)
         else:
             step = max(1, _GPU_PIXELS // (pixels.shape[1] * pixels.shape[3]))
         for first in range(0, count, step):

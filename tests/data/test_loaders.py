@@ -205,7 +205,7 @@ def folder_of(folder, sizes):
 @pytest.mark.parametrize(
     "sizes, why",
     [
-        ([(300, 280)] * 8, "0.png has 280 x 300 pixels: of images above 256 x 256"),
+        ([(300, 280)] * 8, "0.png has 280 x 300 pixels: of images above 128 x 128"),
         ([(20, 20)] * 8 + [(60, 40)], "unlike sizes: .* the largest, 40 x 60 pixels"),
     ],
 )
