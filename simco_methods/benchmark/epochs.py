@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import open_dict
 
 from simco_methods.benchmark.steps import BareStep, default_backbone, fixed_batch
-from simco_methods.benchmark.timing import Comparison, wait
+from simco_methods.benchmark.timing import Comparison, alternate, wait
 from simco_methods.data import folder_images
 from simco_methods.runner.train import prepare
 
@@ -100,41 +100,31 @@ def against_solo_learn(folder: str, checkout: str, quick: bool = False) -> Itera
     root = str(Path(__file__).parents[2])
     paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
 
-    def ours(batches: int, out: str) -> list[str]:
-        return [
-            *("-m", "simco_methods.pretrain", "--config-name", "custom/simco", *common),
-            *(f"+limit_train_batches={batches}", f"+output_dir={out}", "+knn_eval.offline=false"),
-            "+limit_val_batches=1",
-        ]
+    common += ["+limit_val_batches=1"]
 
-    def theirs(batches: int, out: str) -> list[str]:
-        return [
-            *(f"{checkout}/main_pretrain.py", "--config-name", "custom/simco", *common),
-            *(f"+limit_train_batches={batches}", "+limit_val_batches=1"),
-        ]
-
-    def seconds(command: list[str], host: str, path: list[str]) -> float:
+    def a_batch(script: list[str], host: str, path: list[str], *more: str) -> float:
+        """Milliseconds of ``python SCRIPT``."""
         env = {**os.environ, "SIMCO_HOST": host, "PYTHONPATH": os.pathsep.join(path)}
-        start = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, *command], env=env, cwd=out, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
-        return time.perf_counter() - start
+        took = []
+        for batches in (few, many):
+            command = [*script, "--config-name", "custom/simco", *common, *more]
+            command.append(f"+limit_train_batches={batches}")
+            with tempfile.TemporaryDirectory() as out:
+                start = time.perf_counter()
+                done = subprocess.run(
+                    [sys.executable, *command], env=env, cwd=out, capture_output=True, text=True
+                )
+                took.append(time.perf_counter() - start)
+            if done.returncode:
+                raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}\n{done.stderr}")
+        return 1000 * (took[1] - took[0]) / (many - few)
 
-    found: tuple[list[float], list[float]] = ([], [])
-    for number in range(rounds):
-        for side in (0, 1) if number % 2 else (1, 0):
-            took = []
-            for batches in (few, many):
-                with tempfile.TemporaryDirectory() as out:
-                    if side == 0:
-                        took.append(seconds(ours(batches, f"{out}/run"), "builtin", paths))
-                    else:
-                        path = [*paths, checkout]
-                        took.append(seconds(theirs(batches, out), "solo-learn", path))
-            found[side].append(1000 * (took[1] - took[0]) / (many - few))
+    own = ["+output_dir=run", "+knn_eval.offline=false"]
+    found = alternate(
+        lambda: a_batch(["-m", "simco_methods.pretrain"], "builtin", paths, *own),
+        lambda: a_batch([f"{checkout}/main_pretrain.py"], "solo-learn", [*paths, checkout]),
+        rounds,
+    )
     what = f"a batch of {batch} of simco-pretrain, {default_backbone()}, class folders"
     target = None if quick else 3.0 if on_gpu else 1.3
     other = "solo-learn's main_pretrain.py, same method and settings"

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 from simco_methods.benchmark.augmentation import on_device, paper_view, pictures
 from simco_methods.benchmark.losses import ours, pair
 from simco_methods.benchmark.steps import TARGETS, fixed_batch, parsed
-from simco_methods.benchmark.timing import clock, wait
+from simco_methods.benchmark.timing import clock, milliseconds, wait
 from simco_methods.data.images import ImageSet
 from simco_methods.methods import METHODS
 from simco_methods.page import markdown_table
@@ -99,7 +99,7 @@ def throughput(
         batch: size.
         compiled: ``performance.compile``.
         loader: ``data.loader``.
-        profiled: whether to profile a third epoch, cut short.
+        profiled: whether to profile a third epoch.
     """
     on_gpu = torch.cuda.is_available()
     chosen = [
@@ -117,7 +117,7 @@ def throughput(
         cfg.performance = {"compile": compiled}
         cfg.knn_eval.offline = False
         run = prepare(cfg, (images, None))
-        profiler = _Profile(batches) if profiled else None
+        profiler = _Profile() if profiled else None
         if profiler:
             run.trainer.callbacks.insert(0, profiler)
         run.fit()
@@ -137,8 +137,7 @@ def throughput(
 class _Profile(pl.Callback):
     """Profiles the steps of the third epoch."""
 
-    def __init__(self, batches: int):
-        self.batches, self.table = batches, ""
+    table = ""
 
     def on_train_epoch_start(self, trainer, pl_module) -> None:
         if trainer.current_epoch == 2:
@@ -185,14 +184,8 @@ def augmentation_ms(device: torch.device) -> dict[str, float]:
     found = {}
     for name, compiled in (("plain", False), ("compiled", True)):
         make = on_device(pictures(None, 4096), view, device, compiled)
-        for _ in range(3):
-            make()
-        wait()
-        start = clock()
-        for _ in range(30):
-            make()
-        wait()
-        found[name] = 1000 * (clock() - start) / 30
+        milliseconds(make, 3)  # warm up
+        found[name] = milliseconds(make, 30)
     return found
 
 

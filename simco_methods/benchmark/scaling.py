@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from simco_methods.benchmark.losses import ours, pair, queued, rows, step_of
-from simco_methods.benchmark.timing import added_memory, clock, one_thread, unit, wait
+from simco_methods.benchmark.timing import added_memory, milliseconds, one_thread, unit
 from simco_methods.distributed import gather_rows
 from simco_methods.losses import dual_temperature_loss
 from simco_methods.methods.parts import keys_of_batch
@@ -56,16 +56,9 @@ def measure(device: torch.device, quick: bool = False) -> Iterator[Row]:
 
 
 def _median(step: Callable[[], None], repeats: int) -> float:
-    found = []
     with one_thread():
         step()
-        for _ in range(repeats):
-            wait()
-            start = clock()
-            step()
-            wait()
-            found.append(1000 * (clock() - start))
-    return median(found)
+        return median(milliseconds(step, 1) for _ in range(repeats))
 
 
 # ---- processes -----------------------------------------------------------------------------------

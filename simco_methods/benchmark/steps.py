@@ -13,7 +13,15 @@ from omegaconf import DictConfig
 from torch.utils.data import DataLoader
 
 from simco_methods.benchmark.textbook import every_view_through_both
-from simco_methods.benchmark.timing import Comparison, clock, find_device, one_thread, unit, wait
+from simco_methods.benchmark.timing import (
+    Comparison,
+    alternate,
+    clock,
+    find_device,
+    one_thread,
+    unit,
+    wait,
+)
 from simco_methods.compiling import CompileForwards
 from simco_methods.config import complete, parse
 from simco_methods.losses import dual_temperature_loss
@@ -181,9 +189,4 @@ def _pairs(
     one: Callable[[], float], other: Callable[[], float], rounds: int
 ) -> tuple[list[float], list[float]]:
     one(), other()  # warm up
-    found: tuple[list[float], list[float]] = ([], [])
-    sides = (one, other)
-    for number in range(rounds):
-        for side in (0, 1) if number % 2 else (1, 0):
-            found[side].append(sides[side]())
-    return found
+    return alternate(one, other, rounds)

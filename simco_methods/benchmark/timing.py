@@ -102,24 +102,33 @@ def in_turns(
         seconds: that one measurement is to take about, in as many calls as that needs.
     """
     sides = (ours, other)
-    once = [_timed(side, 1) for side in sides]
-    once = [_timed(side, 1) for side in sides]
-    calls = [max(1, round(seconds / max(took, 1e-6))) for took in once]
+    for side in sides:
+        milliseconds(side, 1)
+    calls = [max(1, round(1000 * seconds / max(milliseconds(side, 1), 1e-3))) for side in sides]
+    return alternate(
+        lambda: milliseconds(ours, calls[0]), lambda: milliseconds(other, calls[1]), rounds
+    )
+
+
+def alternate(
+    ours: Callable[[], float], other: Callable[[], float], rounds: int
+) -> tuple[list[float], list[float]]:
+    """What each side gives, pair by pair, now the one first, now the other."""
     found: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds):
-        # Now the one first, now the other.
         for side in (0, 1) if number % 2 else (1, 0):
-            found[side].append(1000 * _timed(sides[side], calls[side]) / calls[side])
+            found[side].append((ours, other)[side]())
     return found
 
 
-def _timed(side: Callable[[], object], calls: int) -> float:
+def milliseconds(work: Callable[[], object], calls: int) -> float:
+    """Of a call, the mean of so many."""
     wait()
     start = clock()
     for _ in range(calls):
-        side()
+        work()
     wait()
-    return clock() - start
+    return 1000 * (clock() - start) / calls
 
 
 def added_memory(module: str, *arguments: str) -> float:
