@@ -54,8 +54,9 @@ def write(
     texts = [result["text"] for result in more.values()]
     lines = [f"{machine}; {in_words(versions())}", "", table(comparisons), "", *texts]
     write_text(folder / "benchmark.md", "\n".join(lines) + "\n")
-    if comparisons:
-        draw(comparisons, folder / "benchmark.png", machine)
+    drawn = [comparison for comparison in comparisons if comparison.ratios]
+    if drawn:
+        draw(drawn, folder / "benchmark.png", machine)
 
 
 def table(comparisons: Sequence[Comparison]) -> str:

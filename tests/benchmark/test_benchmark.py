@@ -115,9 +115,15 @@ def test_pictures_are_of_the_folder_or_noise(tmp_path):
     assert found.images[:, 0, 0, 0].tolist() == [0, 3] and found.labels.tolist() == [0, 1]
 
 
-def test_nothing_measured_is_no_ratio():
+def test_nothing_measured_is_no_ratio(tmp_path):
     found = Comparison("loss", "memory", "that", [0.0], [3.0], "MiB")
     assert math.isnan(found.ratio)
+    other = Comparison("step", "this", "that", [1.0], [3.0], "ms")
+    report.write(tmp_path, CPU, [found, other], {})
+    report.write(tmp_path, CPU, [other], {})
+    content = json.loads((tmp_path / "benchmark.json").read_text())
+    assert [c["ratio"] for c in content["comparisons"]] == [None, 3.0]
+    assert (tmp_path / "benchmark.png").exists()
 
 
 def test_a_folder_that_is_not_there_is_named(capsys):
