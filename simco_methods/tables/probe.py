@@ -138,10 +138,10 @@ def main(asked: Sequence[str]) -> None:
     """``python -m simco_methods.tables.probe ASKED ANSWERS``."""
     given = json.loads(Path(asked[0]).read_text(encoding="utf-8"))
     answers: dict[str, Any] = {}
-    for number, (name, content) in enumerate(given["configs"].items()):
-        folder = Path(asked[0]).parent / str(number)
-        try:
-            speed = measure(OmegaConf.create(content), given["batches"], folder)
+    for name, content in given["configs"].items():
+        try:  # a folder for each: together their checkpoints may be larger than the disk
+            with tempfile.TemporaryDirectory(dir=Path(asked[0]).parent) as folder:
+                speed = measure(OmegaConf.create(content), given["batches"], Path(folder))
         except Exception as error:  # the cell's own run will say it in full
             speed = Speed(error=f"{error}".splitlines()[0] if str(error) else repr(error))
         answers[name] = vars(speed)

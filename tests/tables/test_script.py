@@ -1,6 +1,7 @@
 """``simco-table`` as a command: it completes a table, whatever happens, and runs nothing twice."""
 
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from omegaconf import OmegaConf
 
 from simco_methods import table as table_command
 from simco_methods.data import datasets
+from simco_methods.files import write_json
 from simco_methods.report import report_tables
 from simco_methods.tables import cell as cell_process
 from simco_methods.tables import cost, launch, locks, probe, script
@@ -348,3 +350,24 @@ def test_data_are_downloaded_before_the_runs_and_never_dry(tmp_path, monkeypatch
     with pytest.raises(FileNotFoundError, match="svhn was not found in"):
         probe.measure(cells[0].run.cfg, 1, tmp_path / "run")
     assert asked[1:] == [(str(tmp_path), "train", False)]
+
+
+def test_a_probe_leaves_nothing_of_one_kind_beside_the_next(tmp_path, monkeypatch):
+    beside = []
+
+    def measure(cfg, batches, folder):
+        beside.append(len([path for path in tmp_path.iterdir() if path.is_dir()]))
+        (folder / "checkpoint").write_bytes(bytes(1000))
+        if cfg.fails:
+            raise OSError(28, "No space left on device")
+        return probe.Speed(100.0, 10, 1000)
+
+    monkeypatch.setattr(probe, "measure", measure)
+    asked, answers = tmp_path / "asked.json", tmp_path / "answers.json"
+    configs = {"a": {"fails": False}, "b": {"fails": True}, "c": {"fails": False}}
+    write_json(asked, {"batches": 1, "configs": configs})
+    probe.main([str(asked), str(answers)])
+    assert beside == [1, 1, 1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.json", "asked.json"]
+    found = json.loads(answers.read_text())
+    assert found["a"]["folder_bytes"] == 1000 and "No space left" in found["b"]["error"]
