@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and locks between processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 
 def write_text(path: Path, content: str) -> None:
@@ -32,6 +37,36 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
+
+
+def lock(path: Path, wait: bool = False) -> int | None:
+    """Takes the lock on the file ``path``, which ends with the last process that holds it, however
+    that ends. On Windows nothing is locked.
+
+    Args:
+        path: made if need be, with its folder.
+        wait: until whoever has it gives it back.
+
+    Returns:
+        Its file descriptor: the lock lasts until it is closed, here and in every process that it
+        was handed to (``pass_fds``). None if another process has the lock.
+
+    Raises:
+        OSError: a file system that has no locks, by name.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    if fcntl is None:
+        return descriptor
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError as error:
+        os.close(descriptor)
+        raise OSError(f"{path}: its file system has no locks (flock): {error}") from error
+    return descriptor
 
 
 def _without_nan(node: Any) -> Any:

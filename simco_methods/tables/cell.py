@@ -11,7 +11,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
-from simco_methods.tables.locks import lock
+from simco_methods.files import lock
 
 
 def main() -> None:

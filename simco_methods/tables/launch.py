@@ -15,8 +15,7 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from simco_methods.files import write_text
-from simco_methods.tables.locks import lock
+from simco_methods.files import lock, write_text
 
 INTERRUPTED = 130
 # The launcher of the pack's own, over hydra-submitit-launcher's.

@@ -14,14 +14,14 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from simco_methods import files
 from simco_methods import table as table_command
 from simco_methods.data import datasets
-from simco_methods.files import write_json
+from simco_methods.files import lock, write_json
 from simco_methods.report import report_tables
 from simco_methods.tables import cell as cell_process
-from simco_methods.tables import cost, launch, locks, probe, script
+from simco_methods.tables import cost, launch, probe, script
 from simco_methods.tables.definition import read_scale, read_table
-from simco_methods.tables.locks import lock
 from simco_methods.tables.script import _chosen
 from tests.helpers import ROOT, run_script
 from tests.tables.test_tables import table_and_cells
@@ -327,7 +327,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
     launch.run_cell(tmp_path)
     assert "lock: its file system has no locks (flock)" in (tmp_path / "failed.txt").read_text()
 
