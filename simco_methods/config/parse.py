@@ -18,7 +18,7 @@ from omegaconf.errors import ConfigAttributeError
 from simco_methods.config.schema import check_config
 from simco_methods.config.spelling import runs_on_cpu, spell_devices, spell_precision
 from simco_methods.data import DATASETS
-from simco_methods.data.images import class_folders, image_files
+from simco_methods.data.folders import class_folders, image_files
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.methods import METHODS, find_method
 from simco_methods.methods.settings import check_settings
@@ -41,6 +41,7 @@ _DEFAULTS = {
     "data.fraction": -1,
     "data.download": False,
     "data.loader": "auto",
+    "data.on_error": "raise",
     "data.train_images_per_class": None,
     "data.val_images_per_class": None,
     "knn_eval.enabled": True,
@@ -75,6 +76,7 @@ _NOT_IDENTITY = (
     "data.loader",  # both draw the same views
     "data.num_workers",
     "data.download",
+    "data.on_error",
     "performance.compile",
     "log_every_n_steps",
     "enable_progress_bar",

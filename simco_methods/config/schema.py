@@ -29,6 +29,7 @@ from simco_methods.config.during import DURING
 from simco_methods.data import LOADERS
 from simco_methods.data.datasets import DATASETS
 from simco_methods.data.draws import INTERPOLATIONS
+from simco_methods.data.readable import ON_ERROR
 from simco_methods.host.knn import DISTANCES
 
 _PROBABILITY = number(0, 1)
@@ -61,6 +62,7 @@ _RUN: dict[str, Check] = {
     "data.fraction": fraction,
     "data.loader": one_of(*LOADERS),
     "data.num_workers": integer(0),
+    "data.on_error": one_of(*ON_ERROR),
     "data.num_classes": integer(0),
     "data.num_large_crops": integer(1),
     "data.num_small_crops": integer(0),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torchvision import datasets as tv
 
-from simco_methods.data.images import ImageSet, class_folders, folder_images
+from simco_methods.data.folders import class_folders, folder_images
+from simco_methods.data.images import ImageSet
+from simco_methods.files import lock
 
 Loader = Callable[[DictConfig, str, Sequence[str] | None], ImageSet]
 
@@ -66,21 +70,40 @@ def _torchvision(
         folder = root / ("train" if split == "train" else "test")
         if folder.is_dir() and class_folders(folder):
             return folder_images(folder, classes=classes)
-        download = bool(data.get("download", False))
         try:
-            images, labels = read(root, split, download)
+            images, labels = read(root, split, False)
         except (RuntimeError, FileNotFoundError) as error:
-            if download:
-                raise
-            raise FileNotFoundError(
-                f"{name} was not found in {root.resolve()}. Add data.download=true to have it "
-                f"downloaded there, or set data.train_path and data.val_path to the folder that "
-                "holds it (torchvision's files, or class folders under train/ and test/)."
-            ) from error
+            if not data.get("download", False):
+                raise FileNotFoundError(
+                    f"{name} was not found in {root.resolve()}. Add data.download=true to have it "
+                    "downloaded there, or set data.train_path and data.val_path to the folder "
+                    "that holds it (torchvision's files, or class folders under train/ and test/)."
+                ) from error
+            with _alone(root):
+                try:
+                    images, labels = read(root, split, True)
+                except RuntimeError as failure:
+                    raise OSError(
+                        f"{name} could not be downloaded to {root.resolve()}: {failure}"
+                    ) from failure
         count = DATASETS[name].num_classes
         return ImageSet(images, labels.astype(np.int64), [str(i) for i in range(count)])
 
     return load
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """One process of all that download to ``root``; the next finds what it has brought."""
+    path = root / ".download.lock"
+    held = lock(path)
+    if held is None:
+        print(f"waiting for another process, which downloads to {root}", flush=True)
+        held = lock(path, wait=True)
+    try:
+        yield
+    finally:
+        os.close(held)
 
 
 def _read_cifar(kind: type) -> Callable[[Path, str, bool], tuple[np.ndarray, np.ndarray]]:

@@ -54,7 +54,7 @@ class PretrainSet(Dataset):
     def __getitems__(self, items: Sequence[tuple[int, int]]) -> list[tuple[int, list[Tensor], int]]:
         """A batch at once, as DataLoader asks: its draws are one computation a view."""
         epochs, indices = np.array(items).T
-        pictures = [self.images.load(index) for index in indices]
+        pictures, labels = zip(*(self.images.take(index) for index in indices), strict=True)
         sizes = np.array([picture.size[::-1] for picture in pictures])
         views: list[list[Tensor]] = [[] for _ in items]
         for view in self.views:
@@ -64,8 +64,7 @@ class PretrainSet(Dataset):
             )
             for row, picture in enumerate(pictures):
                 views[row].append(normalization(pillow_view(picture, settings, draws.rows(row))))
-        labels = self.images.labels[indices]
-        return list(zip(indices.tolist(), views, labels.tolist(), strict=True))
+        return list(zip(indices.tolist(), views, labels, strict=True))
 
 
 class PlainSet(Dataset):
@@ -85,8 +84,8 @@ class PlainSet(Dataset):
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        view = plain_view(self.images.load(index), self.dataset, self.size)
-        return self.normalization(view), int(self.images.labels[index])
+        picture, label = self.images.take(index)
+        return self.normalization(plain_view(picture, self.dataset, self.size)), label
 
 
 class EpochSampler(Sampler):

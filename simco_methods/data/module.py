@@ -74,7 +74,7 @@ class PretrainData(pl.LightningDataModule):
 
         Raises:
             DoesNotFit: ``data.loader=device``, and they take more than a third of its free memory.
-            OSError: a file that cannot be read as an image, by its path.
+            UnreadableImage: a file that cannot be read as an image, by its path.
         """
         wanted = self._wanted
         self.resident: ResidentImages | None = None

@@ -27,17 +27,19 @@ def plain_batches(
 
     Raises:
         DoesNotFit: more than a third of the free memory.
+        UnreadableImage: a file that cannot be read as an image, by its path.
     """
     size = cfg.crop_size
     check_fits(len(rows), size, size, device, processes)
     pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
+    labels = torch.empty(len(rows), dtype=torch.int64)
 
     def make(number: int) -> None:
-        picture = plain_view(images.load(rows[number]), dataset, size)
-        pixels[number] = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+        picture, labels[number] = images.take(rows[number])
+        view = plain_view(picture, dataset, size)
+        pixels[number] = torch.from_numpy(np.array(view)).permute(2, 0, 1)
 
     by_threads(make, len(rows))
-    labels = torch.from_numpy(images.labels[np.asarray(rows, dtype=np.int64)])
     normalization = Normalization(dataset, cfg)
     return PlainLoader(pixels.to(device), labels.to(device), normalization, batch_size)
 

@@ -16,6 +16,7 @@ from omegaconf import DictConfig
 from torch import Tensor
 from tqdm import tqdm
 
+from simco_methods.data.decode import UnreadableImage, printable
 from simco_methods.data.images import ImageSet
 from simco_methods.data.loaders import EpochSampler
 from simco_methods.data.parameters import Parameters
@@ -67,40 +68,47 @@ class ResidentImages:
 
     Raises:
         DoesNotFit: more than a third of the free memory; or not worthwhile.
-        OSError: a file that cannot be read as an image, by its path.
+        UnreadableImage: a file that cannot be read as an image, by its path.
     """
 
     def __init__(
         self, images: ImageSet, device: torch.device, processes: int = 1, worthwhile: bool = True
     ):
         self.device, self._processes = device, processes
-        self.labels = torch.from_numpy(images.labels).to(device)
         if isinstance(images.images, np.ndarray):
             count, height, width, _ = images.images.shape
             check_fits(count, height, width, device, processes)
             self.sizes = np.tile([height, width], (count, 1))
             rows = torch.from_numpy(images.images)
             self.pixels = rows.to(device).transpose(2, 3).contiguous()
+            self.labels = torch.from_numpy(images.labels).to(device)
             return
         self.sizes = self._header_sizes(images, worthwhile)
-        height, width = self.sizes.max(axis=0).tolist()
-        shape = (height, 3, width)
+        largest = self.sizes.max(axis=0)
+        shape = (largest[0], 3, largest[1])
         self.pixels = torch.zeros(len(images), *shape, dtype=torch.uint8, device=device)
+        labels = torch.empty(len(images), dtype=torch.int64)
         for first in range(0, len(images), _CHUNK):
             chunk = torch.zeros(min(_CHUNK, len(images) - first), *shape, dtype=torch.uint8)
 
             def read(row: int, first: int = first, chunk: Tensor = chunk) -> None:
-                picture = torch.from_numpy(np.array(images.load(first + row)))
-                tall, wide = self.sizes[first + row]
-                if picture.shape[:2] != (tall, wide):
-                    raise OSError(
-                        f"{images.images[first + row]} is {picture.shape[1]} x {len(picture)} "
-                        f"pixels large, its header says {wide} x {tall}; save it anew"
+                index = first + row
+                picture, labels[index] = images.take(index)
+                pixels = torch.from_numpy(np.array(picture))
+                tall, wide = pixels.shape[:2]
+                if (pixels.shape[:2] > largest).any():
+                    said = self.sizes[index]
+                    raise UnreadableImage.of(
+                        images.images[index],
+                        f"it is {wide} x {tall} pixels large, a moment ago its header said "
+                        f"{said[1]} x {said[0]}",
                     )
-                chunk[row, :tall, :, :wide] = picture.transpose(1, 2)
+                self.sizes[index] = tall, wide
+                chunk[row, :tall, :, :wide] = pixels.transpose(1, 2)
 
             by_threads(read, len(chunk))
             self.pixels[first : first + len(chunk)] = chunk.to(device)
+        self.labels = labels.to(device)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -116,8 +124,8 @@ class ResidentImages:
                 check_fits(len(images), *largest.tolist(), self.device, self._processes)
                 if worthwhile and self.device.type == "cpu" and largest.prod() > _CPU_PIXELS:
                     raise DoesNotFit(
-                        f"{images.images[index]} has {size[0]} x {size[1]} pixels: of images above "
-                        "128 x 128 workers make views faster on a CPU"
+                        f"{printable(images.images[index])} has {size[0]} x {size[1]} pixels: of "
+                        "images above 128 x 128 workers make views faster on a CPU"
                     )
         found = np.array(sizes)
         if worthwhile and largest.prod() > 2 * found.prod(axis=1).mean():
@@ -130,10 +138,11 @@ class ResidentImages:
 
 def by_threads(work: Callable[[int], None], count: int) -> None:
     """Calls ``work(0)`` to ``work(count - 1)``, reading images, with a progress bar."""
-    with ThreadPoolExecutor() as pool:
-        done = pool.map(work, range(count))
-        for _ in tqdm(done, desc="reading", total=count, unit="image", leave=False, disable=None):
-            pass
+    bar = tqdm(desc="reading", total=count, unit="image", leave=False, disable=None)
+    with ThreadPoolExecutor() as pool, bar:
+        for first in range(0, count, _CHUNK):  # a million waiting calls would take gigabytes
+            for _ in pool.map(work, range(first, min(first + _CHUNK, count))):
+                bar.update()
 
 
 class DeviceLoader:

@@ -128,7 +128,7 @@ def test_deep_images_are_scaled_or_refused(folders):
     pixels = np.asarray(folder_images(folders / "train").load(0))
     assert pixels[..., 0].tolist() == [[0, 255], [1, 128]]
     Image.fromarray(deep.astype(np.float32)).save(folders / "train" / "cat" / "0.tiff")
-    with pytest.raises(OSError, match="0.tiff: it has 32 bits a pixel"):
+    with pytest.raises(OSError, match="0.tiff: its pixels are signed or have 32 bits"):
         folder_images(folders / "train").load(1)
 
 

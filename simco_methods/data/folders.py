@@ -1,0 +1,151 @@
+"""Folders of images: which files are images, and which class they are of."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from simco_methods.data.decode import printable
+from simco_methods.data.images import UNLABELLED, ImageSet
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+
+
+def image_files(folder: Path, others: Counter[str] | None = None) -> Iterator[str]:
+    """All image files below ``folder``, in sorted order; hidden ones are left out.
+
+    Links are followed, but into no folder twice, nor back into one that holds ``folder``.
+
+    Args:
+        folder: where to look.
+        others: counts here the files that are no images by their names, by ending.
+
+    Raises:
+        OSError: a folder that cannot be listed, by its path.
+    """
+    start = folder.absolute()
+    around = {start.parent.resolve(), *start.parent.resolve().parents, *start.resolve().parents}
+    seen = {_identity(parent) for parent in around}
+
+    def is_new(path: str) -> bool:
+        before = len(seen)
+        seen.add(_identity(path))
+        return len(seen) > before
+
+    if not is_new(folder):
+        return
+    for root, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
+        visible = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = [name for name in visible if is_new(os.path.join(root, name))]
+        for name in sorted(files):
+            if name.startswith("."):
+                continue
+            if name.lower().endswith(EXTENSIONS):
+                yield os.path.join(root, name)
+            elif others is not None:
+                others[os.path.splitext(name)[1].lower()] += 1
+
+
+def _identity(folder: str | Path) -> tuple[int, int]:
+    found = os.stat(folder)
+    return found.st_dev, found.st_ino
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def folder_images(
+    folder: str | Path, *, labelled: bool = True, classes: Sequence[str] | None = None
+) -> ImageSet:
+    """The images of a folder: one class a subfolder, or without labels all that lie below it.
+
+    Args:
+        folder: the folder.
+        labelled: whether subfolders are classes; those without images are none.
+        classes: names to number the classes by, for a second folder of the same classes.
+
+    Raises:
+        FileNotFoundError: no such folder, or no image in it (or in its subfolders, if labelled).
+        ValueError: a class folder that ``classes`` does not name.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {printable(folder)}")
+    others: Counter[str] = Counter()
+    if not labelled:
+        paths = list(image_files(folder, others))
+        if not paths:
+            raise FileNotFoundError(
+                f"no image ({', '.join(EXTENSIONS)}) in or below {printable(folder)}"
+                + _not_read(others)
+            )
+        return ImageSet(paths, np.full(len(paths), UNLABELLED), [], dict(others))
+    per_class = {name: list(image_files(folder / name, others)) for name in class_folders(folder)}
+    per_class = {name: paths for name, paths in per_class.items() if paths}
+    if not per_class:
+        raise FileNotFoundError(
+            f"no class folder with images in {printable(folder)}{_not_read(others)}; for images "
+            "without labels set data.no_labels=true"
+        )
+    loose = sum(
+        entry.name.lower().endswith(EXTENSIONS) and not _is_folder(entry)
+        for entry in os.scandir(folder)
+        if not entry.name.startswith(".")
+    )
+    if loose:
+        raise ValueError(
+            f"{printable(folder)} holds {loose} images beside its class folders "
+            f"({_listed(list(per_class)[:5])}); move them into one, or take all "
+            "images without labels by data.no_labels=true"
+        )
+    names = list(classes) if classes is not None else list(per_class)
+    number = {name: row for row, name in enumerate(names)}
+    unknown = sorted(set(per_class) - set(number))
+    if unknown:
+        raise ValueError(
+            f"{printable(folder)} has the class folders {_listed(unknown)}, which the training "
+            "images lack"
+        )
+    paths = [path for found in per_class.values() for path in found]
+    labels = [number[name] for name, found in per_class.items() for _ in found]
+    return ImageSet(paths, np.asarray(labels, dtype=np.int64), names, dict(others))
+
+
+def class_folders(folder: str | Path) -> list[str]:
+    """Names of the subfolders, sorted, without hidden ones."""
+    return sorted(
+        entry.name
+        for entry in os.scandir(folder)
+        if not entry.name.startswith(".") and _is_folder(entry)
+    )
+
+
+def _is_folder(entry: os.DirEntry) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
+def endings(others: dict[str, int]) -> str:
+    """``12 .heic, 3 .txt files``, the most frequent first."""
+    counts = sorted(others.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{count:,} {printable(end) or 'nameless'}" for end, count in counts[:5])
+    more = sum(count for _, count in counts[5:])
+    return shown + (f" and {more:,} other files" if more else " files")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(printable, names))
+
+
+def _not_read(others: Counter[str]) -> str:
+    """What a folder without images does hold, for a message."""
+    if not others:
+        return ""
+    return f" (it holds {endings(others)}, which are not read)"
