@@ -22,7 +22,8 @@ from simco_methods.config.checks import (
     text,
 )
 from simco_methods.config.during import TEMPERATURES
-from simco_methods.config.schema import nearest, odd_keys
+from simco_methods.config.schema import odd_keys
+from simco_methods.config.walk import nearest
 
 # Of the checkpoint's own configuration: these go on to what reads them.
 _CONFIG = ("data", "backbone", "augmentations")

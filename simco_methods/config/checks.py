@@ -8,6 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig
 
+from simco_methods.methods.settings import LARGEST
+
 Check = Callable[[Any], str | None]
 
 
@@ -24,10 +26,13 @@ def number(low: float = -math.inf, high: float = math.inf, open_low: bool = Fals
     return check
 
 
-def integer(low: int) -> Check:
+def integer(low: int, high: int = LARGEST) -> Check:
     def check(value: Any) -> str | None:
-        whole = isinstance(value, int) and not isinstance(value, bool) and value >= low
-        return None if whole else f"a whole number of at least {low}"
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return None
+        if high < LARGEST or (isinstance(value, int) and value > high):
+            return f"a whole number from {low} to {high}"
+        return f"a whole number of at least {low}"
 
     return check
 
@@ -41,23 +46,37 @@ def flag(value: Any) -> str | None:
 
 
 def text(value: Any) -> str | None:
-    return None if isinstance(value, str) and value.strip() else "text that is not empty"
+    plain = isinstance(value, str) and value.strip() and "\0" not in value
+    return None if plain else "text that is not empty"
 
 
 def file_name(value: Any) -> str | None:
-    plain = isinstance(value, str) and value.strip(". ") and not set(value) & set("/\\:")
-    return None if plain else "text that can name a folder, without / \\ and :"
+    plain = isinstance(value, str) and value.strip(". ") and not set(value) & set("/\\:\0")
+    # With the fingerprint behind it, in a file system whose names have at most 255 bytes.
+    plain = plain and len(value.encode(errors="replace")) <= 200
+    return None if plain else "text that can name a folder, at most 200 bytes without / \\ and :"
 
 
-def share_or_count(value: Any) -> str | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    share = isinstance(value, float) and 0 <= value <= 1
-    return None if whole or share else "a number of batches, or a share from 0.0 to 1.0"
+def share_or_count(low: int) -> Check:
+    def check(value: Any) -> str | None:
+        whole = not integer(low)(value)
+        share = isinstance(value, float) and not number(0, 1, open_low=low > 0)(value)
+        least = " of at least 1, or a share above 0.0," if low else ", or a share from 0.0"
+        return None if whole or share else f"a number of batches{least} to 1.0"
+
+    return check
 
 
-def numbers(value: Any) -> str | None:
-    is_list = isinstance(value, ListConfig)
-    return None if is_list and not any(number()(x) for x in value) else "a list of numbers"
+def numbers(count: int, open_low: float = -math.inf) -> Check:
+    entry = number(open_low, open_low=True)
+
+    def check(value: Any) -> str | None:
+        fits = isinstance(value, ListConfig) and len(value) == count
+        if fits and not any(entry(x) for x in value):
+            return None
+        return f"a list of {count} numbers" + (f" above {open_low:g}" if open_low == 0 else "")
+
+    return check
 
 
 def mapping(value: Any) -> str | None:
@@ -84,6 +103,15 @@ def fraction(value: Any) -> str | None:
 def as_list(value: Any) -> list[Any]:
     """A list's entries; anything else is a list of one."""
     return list(value) if isinstance(value, list | ListConfig) else [value]
+
+
+def whole_numbers(value: Any) -> str | None:
+    fits = isinstance(value, ListConfig) and not any(integer(1)(entry) for entry in value)
+    return None if fits else "a list of whole numbers of at least 1"
+
+
+def exactly(only: int) -> Check:
+    return lambda value: None if type(value) is int and value == only else str(only)
 
 
 def each(check: Check) -> Check:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
-import re
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError
 
+from simco_methods.config.method import needs_labels, needs_other_rows, with_method_defaults
+from simco_methods.config.optimizer import MOMENTUM, WITH_MOMENTUM
+from simco_methods.config.resolve import resolve
 from simco_methods.config.schema import check_config
 from simco_methods.config.spelling import runs_on_cpu, spell_devices, spell_precision
 from simco_methods.data import DATASETS
 from simco_methods.data.folders import class_folders, image_files
-from simco_methods.host import LeanMomentumMethod
-from simco_methods.methods import METHODS, find_method
-from simco_methods.methods.settings import check_settings
+from simco_methods.methods.settings import refuse
 
 _DEFAULTS = {
     "seed": 5,
@@ -34,6 +29,7 @@ _DEFAULTS = {
     "resume_from_checkpoint": None,
     "debug_augmentations": False,
     "sync_batchnorm": False,
+    "on_nonfinite": "stop",
     "data.train_path": None,
     "data.val_path": None,
     "data.no_labels": False,
@@ -78,6 +74,7 @@ _NOT_IDENTITY = (
     "data.download",
     "data.on_error",
     "performance.compile",
+    "on_nonfinite",
     "log_every_n_steps",
     "enable_progress_bar",
     "enable_model_summary",
@@ -89,61 +86,25 @@ def complete(cfg: DictConfig) -> DictConfig:
     """Checks a config and fills in the runner's defaults; the config that a run is known by.
 
     Raises:
-        ValueError: see :func:`~simco_methods.config.schema.check_config`; an unknown method.
+        ValueError: see :func:`~simco_methods.config.schema.check_config`.
     """
-    cfg = OmegaConf.create(OmegaConf.to_container(cfg, resolve=True))
     if "pretrained_feature_extractor" in cfg.keys():  # missing values are no members
         raise ValueError(
             "this is a config of solo-learn's main_linear.py, not one to pretrain with"
         )
-    check_config(cfg)
-    method = find_method(cfg.method)
-    if cfg.method in METHODS:
-        if "momentum" in cfg and not issubclass(method, LeanMomentumMethod):
-            raise ValueError(f"momentum.*: {cfg.method} has no momentum encoder")
-    else:
-        _check_read_settings(cfg, method)
+    cfg, without_value = resolve(cfg)
+    check_config(cfg, without_value)
     cfg.pop("hydra", None)
     for key, value in _DEFAULTS.items():
         if OmegaConf.select(cfg, key) is None:
             OmegaConf.update(cfg, key, value, force_add=True)
-    if cfg.optimizer.name in ("sgd", "lars"):
-        momentum = OmegaConf.select(cfg, "optimizer.kwargs.momentum", default=0.9)
+    if cfg.optimizer.name in WITH_MOMENTUM:
+        momentum = OmegaConf.select(cfg, "optimizer.kwargs.momentum", default=MOMENTUM)
         OmegaConf.update(cfg, "optimizer.kwargs.momentum", momentum, force_add=True)
     on_cpu = runs_on_cpu(cfg)
     cfg.devices = spell_devices(cfg.devices, on_cpu)
     cfg.precision = spell_precision(cfg.precision, on_cpu)
-    with refusals_named(cfg.method):
-        return method.add_and_assert_specific_cfg(cfg)
-
-
-def _check_read_settings(cfg: DictConfig, method: type) -> None:
-    # solo-learn's own methods take any key below method_kwargs; those that they read are theirs.
-    sources = (inspect.getsource(kind) for kind in method.__mro__ if kind.__module__[:5] == "solo.")
-    known = sorted(set(re.findall(r"method_kwargs\.(\w+)", " ".join(sources))))
-    given = OmegaConf.select(cfg, "method_kwargs") or {}
-    check_settings(given, known, f"solo-learn's {cfg.method}", {})
-
-
-@contextmanager
-def refusals_named(method: str) -> Iterator[None]:
-    """To complete or build a method of solo-learn's own within.
-
-    Those check their settings by assertions without a message, or read a key that is not there.
-
-    Raises:
-        ValueError: with what was asserted, or which key is missing.
-    """
-    try:
-        yield
-    except (AssertionError, ConfigAttributeError) as error:
-        if method in METHODS:
-            raise
-        if isinstance(error, ConfigAttributeError):
-            reason = f"{error.full_key} is not set"
-        else:
-            reason = str(error) or traceback.extract_tb(error.__traceback__)[-1].line
-        raise ValueError(f"solo-learn's {method} refuses the config: {reason}") from error
+    return with_method_defaults(cfg)
 
 
 def fingerprint(cfg: DictConfig) -> str:
@@ -192,8 +153,8 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
         The config to build the model from.
 
     Raises:
-        ValueError: small crops, or other than two views: the methods here contrast two. A method of
-            solo-learn's own without labels.
+        ValueError: a method of solo-learn's own without labels; a batch of one image for a method
+            that contrasts the rows of a batch.
     """
     cfg = cfg.copy()
     info = DATASETS[cfg.data.dataset]
@@ -210,17 +171,8 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
         cfg.data.num_classes = max(1, cfg.data.num_classes)
     else:
         cfg.data.num_classes = info.num_classes
-    if cfg.data.no_labels and cfg.method not in METHODS:
-        raise ValueError(
-            f"solo-learn's {cfg.method} needs labels: without them its online classifier gives NaN"
-        )
-    sizes = {view.crop_size for view in cfg.augmentations}
+    refuse([*needs_labels(cfg.method, cfg.data.no_labels), *needs_other_rows(cfg, world_size)])
     views = sum(view.num_crops for view in cfg.augmentations)
-    if len(sizes) > 1 or views != 2:
-        raise ValueError(
-            f"augmentations give {views} views of {sorted(sizes)} pixels; {cfg.method} needs two "
-            "views of one size (multi-crop is not supported)"
-        )
     cfg.data.num_large_crops, cfg.data.num_small_crops = views, 0
     scale = cfg.optimizer.batch_size * world_size / 256
     cfg.optimizer.lr *= scale

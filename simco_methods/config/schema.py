@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
-from difflib import get_close_matches
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
 
-from lightning.pytorch import Trainer
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from simco_methods.config.backbone import odd_backbone
 from simco_methods.config.checks import (
     Check,
     anything,
+    exactly,
     file_name,
     flag,
     fraction,
@@ -22,10 +20,14 @@ from simco_methods.config.checks import (
     numbers,
     one_of,
     optional,
-    share_or_count,
     text,
+    whole_numbers,
 )
 from simco_methods.config.during import DURING
+from simco_methods.config.method import odd_method
+from simco_methods.config.optimizer import odd_optimizer
+from simco_methods.config.trainer_keys import REFUSED, TRAINER
+from simco_methods.config.walk import shown, walk
 from simco_methods.data import LOADERS
 from simco_methods.data.datasets import DATASETS
 from simco_methods.data.draws import INTERPOLATIONS
@@ -33,20 +35,16 @@ from simco_methods.data.readable import ON_ERROR
 from simco_methods.host.knn import DISTANCES
 
 _PROBABILITY = number(0, 1)
-_AMOUNT = number(0)
+_AMOUNT = number(0, 100)
 
-# The keys below method_kwargs and the two kwargs are checked by the method, timm and the optimiser.
+# Keys of Lightning's Trainer stand in trainer_keys.py; those below method_kwargs and the two kwargs
+# are the method's, the backbone's and the optimiser's.
 _RUN: dict[str, Check] = {
     "name": file_name,
-    "method": text,  # checked against the registry by the runner
+    "method": text,
     "method_kwargs": mapping,
-    "seed": integer(0),
+    "seed": integer(0, 2**32 - 1),  # those that NumPy takes
     "output_dir": optional(text),
-    "max_epochs": integer(1),
-    "accumulate_grad_batches": integer(1),
-    "num_nodes": integer(1),
-    "precision": anything,
-    "devices": anything,
     "debug_augmentations": flag,
     "resume_from_checkpoint": optional(text),
     "backbone.name": text,
@@ -64,8 +62,8 @@ _RUN: dict[str, Check] = {
     "data.num_workers": integer(0),
     "data.on_error": one_of(*ON_ERROR),
     "data.num_classes": integer(0),
-    "data.num_large_crops": integer(1),
-    "data.num_small_crops": integer(0),
+    "data.num_large_crops": exactly(2),
+    "data.num_small_crops": exactly(0),
     "data.download": flag,
     "data.train_images_per_class": optional(integer(1)),
     "data.val_images_per_class": optional(integer(1)),
@@ -80,7 +78,7 @@ _RUN: dict[str, Check] = {
     "scheduler.min_lr": number(0),
     "scheduler.warmup_start_lr": number(0),
     "scheduler.warmup_epochs": number(0),
-    "scheduler.lr_decay_steps": optional(numbers),
+    "scheduler.lr_decay_steps": optional(whole_numbers),
     "scheduler.interval": one_of("step", "epoch"),
     "knn_eval.enabled": flag,
     "knn_eval.k": integer(1),
@@ -99,20 +97,16 @@ _RUN: dict[str, Check] = {
     "wandb.entity": optional(text),
     "wandb.project": text,
     "wandb.offline": flag,
-    "check_val_every_n_epoch": optional(integer(1)),
-    "log_every_n_steps": integer(1),
-    "limit_train_batches": optional(share_or_count),
-    "limit_val_batches": optional(share_or_count),
-    "num_sanity_val_steps": optional(integer(-1)),
-    "gradient_clip_val": optional(number(0)),
+    "on_nonfinite": one_of("stop", "skip"),
+    "augmentations": anything,  # a list of _VIEW
     "hydra": anything,
 }
 
 _VIEW: dict[str, Check] = {
-    "crop_size": integer(1),
+    "crop_size": integer(1, 2**14),
     "num_crops": integer(1),
-    "mean": numbers,
-    "std": numbers,
+    "mean": numbers(3),
+    "std": numbers(3, open_low=0),
     "rrc.enabled": flag,
     "rrc.crop_min_scale": number(0, 1, open_low=True),
     "rrc.crop_max_scale": number(0, 1, open_low=True),
@@ -129,25 +123,7 @@ _VIEW: dict[str, Check] = {
     "horizontal_flip.prob": _PROBABILITY,
 }
 
-# Not to be set: what the runner builds for Lightning's Trainer itself, and what would end a run
-# before its max_epochs or swap its sampler.
-_OWN_TRAINER_KEYS = (
-    "self",
-    "logger",
-    "callbacks",
-    "default_root_dir",
-    "enable_checkpointing",
-    "use_distributed_sampler",
-    "fast_dev_run",
-    "max_steps",
-    "max_time",
-    "min_steps",
-    "min_epochs",
-    "overfit_batches",
-)
-TRAINER_KEYS = tuple(
-    name for name in inspect.signature(Trainer.__init__).parameters if name not in _OWN_TRAINER_KEYS
-)
+TRAINER_KEYS = tuple(TRAINER)
 
 _REQUIRED = (
     "name",
@@ -166,47 +142,89 @@ _REQUIRED = (
 )
 
 
-def check_config(cfg: DictConfig) -> None:
-    """Holds ``cfg`` to the keys and ranges of the runner, before anything is built.
+def check_config(cfg: DictConfig, without_value: Mapping[str, str] | None = None) -> None:
+    """Holds ``cfg`` to what the runner, the method, the backbone and the optimiser take.
+
+    Args:
+        cfg: a resolved config, not changed.
+        without_value: keys that have none, and why.
 
     Raises:
         ValueError: everything that is wrong with it, a line each: an unknown key with the nearest
             known one, a value with what is allowed, a key that is missing.
     """
-    faults = list(odd_keys(cfg))
-    for key in _REQUIRED:
-        if OmegaConf.select(cfg, key) is None:  # None for a missing one, too
-            faults.append(f"{key} is not set")
-    data = OmegaConf.select(cfg, "data")
-    if isinstance(data, DictConfig) and OmegaConf.is_missing(data, "train_path"):
-        faults.append("data.train_path is not set: the folder of the training images")
-    views = OmegaConf.select(cfg, "augmentations")
-    if views is not None:
-        if not isinstance(views, ListConfig) or not len(views):
-            faults.append("augmentations must be a list of views")
-        else:
-            for index, view in enumerate(views):
-                prefix = f"augmentations[{index}]."
-                if not isinstance(view, DictConfig):
-                    faults.append(f"augmentations[{index}]={view!r}: must be a mapping")
-                    continue
-                faults += _walk(view, _VIEW, prefix, {prefix + key: None for key in _VIEW})
-                faults += _odd_view(view, prefix)
+    reasons = {"data.train_path": "is not set: the folder of the training images"}
+    faults = [f"{key} {reasons.get(key, why)}" for key, why in (without_value or {}).items()]
+    faults += odd_keys(cfg)
+    faults += [
+        f"{key} is not set" for key in _REQUIRED if _is_absent(cfg, key, without_value or {})
+    ]
+    faults += _odd_views(cfg)
     faults += _odd_schedule(cfg)
+    faults += _odd_data(cfg)
+    faults += odd_method(cfg)
+    faults += odd_backbone(cfg)
+    faults += odd_optimizer(cfg)
     if faults:
+        faults = dict.fromkeys(" ".join(fault.split()) for fault in faults)
         raise ValueError("the config does not fit:\n" + "\n".join(f"  - {f}" for f in faults))
 
 
 def odd_keys(cfg: DictConfig) -> Iterator[str]:
     """Unknown keys of a config or a part of it, each with the nearest, and values out of range."""
-    known = {**{key: anything for key in TRAINER_KEYS}, **_RUN}
-    return _walk(cfg, known, "", known)
+    return walk(cfg, {**TRAINER, **_RUN}, refused=REFUSED)
+
+
+def _is_absent(cfg: DictConfig, key: str, without_value: Collection[str]) -> bool:
+    """Whether nothing is there: what is there, if only null, has been checked."""
+    node, path = cfg, ""
+    for part in key.split("."):
+        path = f"{path}.{part}".removeprefix(".")
+        if not isinstance(node, DictConfig) or path in without_value:
+            return False
+        if part not in node:
+            return True
+        node = node[part]
+    return False
 
 
 def _odd_schedule(cfg: DictConfig) -> Iterator[str]:
     by_step = OmegaConf.select(cfg, "scheduler.name") == "step"
     if by_step and not OmegaConf.select(cfg, "scheduler.lr_decay_steps"):
         yield "scheduler.name=step needs scheduler.lr_decay_steps: [EPOCH, ...]"
+
+
+def _odd_data(cfg: DictConfig) -> Iterator[str]:
+    dataset, given = (OmegaConf.select(cfg, f"data.{key}") for key in ("dataset", "num_classes"))
+    info = DATASETS.get(dataset) if isinstance(dataset, str) else None
+    if info and info.num_classes and type(given) is int and given != info.num_classes:
+        yield f"data.num_classes={given}: {dataset} has {info.num_classes}; leave it out"
+
+
+def _odd_views(cfg: DictConfig) -> Iterator[str]:
+    if "augmentations" not in cfg:
+        return
+    views = cfg.augmentations
+    if not isinstance(views, ListConfig) or not len(views):
+        yield f"augmentations={shown(views)}: must be a list of views"
+        return
+    faults = []
+    for index, view in enumerate(views):
+        prefix = f"augmentations[{index}]."
+        if not isinstance(view, DictConfig):
+            faults.append(f"augmentations[{index}]={shown(view)}: must be a mapping")
+            continue
+        faults += walk(view, _VIEW, prefix)
+        faults += _odd_view(view, prefix)
+    yield from faults
+    if not faults:
+        sizes = {view.crop_size for view in views}
+        count = sum(view.num_crops for view in views)
+        if len(sizes) > 1 or count != 2:
+            yield (
+                f"augmentations give {count} views of {sorted(sizes)} pixels; {cfg.get('method')} "
+                "needs two views of one size (multi-crop is not supported)"
+            )
 
 
 def _odd_view(view: DictConfig, prefix: str) -> Iterator[str]:
@@ -216,48 +234,3 @@ def _odd_view(view: DictConfig, prefix: str) -> Iterator[str]:
     low, high = (OmegaConf.select(view, f"rrc.crop_{end}_scale") for end in ("min", "max"))
     if not any(number()(end) for end in (low, high)) and low > high:
         yield f"{prefix}rrc.crop_min_scale={low} is above crop_max_scale={high}"
-    for key in ("mean", "std"):
-        if isinstance(view.get(key), ListConfig) and len(view[key]) != 3:
-            yield f"{prefix}{key} needs a number for each of the 3 channels"
-
-
-def _walk(
-    node: DictConfig, checks: dict[str, Check], prefix: str, known: dict[str, Any], path: str = ""
-) -> Iterator[str]:
-    for name in node:
-        key = f"{path}{name}"
-        if key == "augmentations" or OmegaConf.is_missing(node, name):
-            continue
-        value = node[name]
-        is_group = any(other.startswith(f"{key}.") for other in checks)
-        if key in checks:
-            allowed = checks[key](value)
-            if allowed:
-                yield f"{prefix}{key}={_shown(value)}: must be {allowed}"
-        elif is_group and isinstance(value, DictConfig):
-            yield from _walk(value, checks, prefix, known, f"{key}.")
-        elif is_group:
-            yield f"{prefix}{key}={_shown(value)}: must be a mapping with keys of its own"
-        else:
-            near = nearest(f"{prefix}{key}", known)
-            yield f"{prefix}{key} is no key of the runner" + (
-                f"; did you mean {near}?" if near else ""
-            )
-
-
-def nearest(key: str, known: dict[str, Any]) -> str | None:
-    """The known key most like ``key``, by its whole path or by its last part alone."""
-    groups = {other.rsplit(".", depth)[0] for other in known for depth in (1, 2)}
-    names = [*known, *sorted(groups - set(known)), "augmentations"]
-    close = get_close_matches(key, names, n=1, cutoff=0.75)
-    if close:
-        return close[0]
-    by_leaf = {other.rsplit(".", 1)[-1]: other for other in names}
-    close = get_close_matches(key.rsplit(".", 1)[-1], by_leaf, n=1, cutoff=0.75)
-    return by_leaf[close[0]] if close else None
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, DictConfig | ListConfig):
-        value = OmegaConf.to_container(value)
-    return repr(value)

@@ -53,7 +53,7 @@ def test_unknown_keys_name_the_nearest(key, nearest):
         ("data__train_path", "", "text that is not empty"),
         ("name", "../x", "text that can name a folder"),
         ("check_val_every_n_epoch", 0, "a whole number of at least 1"),
-        ("limit_train_batches", 1.5, "a number of batches, or a share"),
+        ("limit_train_batches", 1.5, "a number of batches of at least 1, or a share"),
         ("seed", -1, "a whole number of at least 0"),
         ("knn_eval__distance_func", "cos", "one of cosine, euclidean"),
     ],
@@ -98,7 +98,7 @@ def test_views_and_schedules_that_cannot_work():
         cfg,
         "scheduler.name=step needs scheduler.lr_decay_steps",
         "augmentations[0].rrc.crop_min_scale=1.0 is above crop_max_scale=0.5",
-        "augmentations[0].mean needs a number for each of the 3 channels",
+        "augmentations[0].mean=[0.5]: must be a list of 3 numbers",
     )
 
 

@@ -10,7 +10,18 @@ from timm.optim import Lars
 from torch.optim import Optimizer
 
 
-def lars(params, lr, weight_decay, eta=1e-3, clip_lr=False, exclude_bias_n_norm=False, **kwargs):
+def lars(
+    params,
+    lr: float,
+    weight_decay: float,
+    momentum: float = 0.0,
+    dampening: float = 0.0,
+    nesterov: bool = False,
+    eta: float = 1e-3,
+    eps: float = 1e-8,
+    clip_lr: bool = False,
+    exclude_bias_n_norm: bool = False,
+) -> Optimizer:
     """timm's LARS under solo-learn's argument names: adapts every tensor, whatever its decay, or
     with ``exclude_bias_n_norm`` only those of more than one dimension."""
     params = [{**group, "params": list(group["params"]), "always_adapt": True} for group in params]
@@ -19,7 +30,15 @@ def lars(params, lr, weight_decay, eta=1e-3, clip_lr=False, exclude_bias_n_norm=
         for group in params:
             group["always_adapt"] = group["params"][0].ndim > 1
     return Lars(
-        params, lr=lr, weight_decay=weight_decay, trust_coeff=eta, trust_clip=clip_lr, **kwargs
+        params,
+        lr=lr,
+        weight_decay=weight_decay,
+        momentum=momentum,
+        dampening=dampening,
+        nesterov=nesterov,
+        trust_coeff=eta,
+        eps=eps,
+        trust_clip=clip_lr,
     )
 
 
