@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,9 +22,11 @@ from simco_methods.files import lock, write_json
 
 ON_ERROR = ("raise", "skip")
 _SHOWN = 3  # names in a line
+_WARNING = threading.Lock()  # of the threads that read at once
 Found = TypeVar("Found")
 
 
+@dataclass
 class SkippingImages(ImageSet):
     """Files of which all could be read. Should one no longer be, the next takes its place.
 
@@ -51,12 +55,14 @@ class SkippingImages(ImageSet):
         raise UnreadableImage.of(self.images[index], "nor can any other image be read any more")
 
     def _warn(self, row: int, error: UnreadableImage) -> None:
-        if self._lost[row]:
-            return
-        self._lost[row] = True
+        with _WARNING:
+            if self._lost[row]:
+                return
+            self._lost[row] = True
+            count = int(self._lost.sum())
         warnings.warn(
-            f"{error}; the next image takes its place (number {int(self._lost.sum())} of "
-            f"{len(self):,} that can no longer be read)",
+            f"{error}; the next image takes its place (number {count:,} of {len(self):,} that can "
+            "no longer be read)",
             stacklevel=4,
         )
 
