@@ -222,9 +222,8 @@ def test_what_would_be_slower_on_the_device_is_left_to_workers(sizes, why, tmp_p
 def test_a_picture_that_is_not_of_its_header_s_size_is_named(tmp_path, monkeypatch):
     several = folder_of(tmp_path, [(20, 20)] * 4)
     monkeypatch.setattr(ImageSet, "size", lambda self, index: (20, 10))
-    with pytest.raises(
-        OSError, match="png is 20 x 20 pixels large, a moment ago its header said 10 x 20"
-    ):
+    why = "png: it is 20 x 20 pixels large, a moment ago its header said 10 x 20"
+    with pytest.raises(OSError, match=why):
         resident.ResidentImages(several, torch.device("cpu"))
 
 
