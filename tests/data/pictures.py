@@ -156,7 +156,7 @@ RIGHT = {
     "animated png": ("png", encoded(rgb(), "PNG", **_frames()), COLOURS, 0),
     "tiff of three pages": ("tif", encoded(rgb(), "TIFF", **_frames()), COLOURS, 0),
     "16 bits": ("png", encoded(Image.fromarray(DEEP), "PNG"), _GREY, 0),
-    "16 bits pgm": ("pgm", encoded(Image.fromarray(DEEP), "PPM"), _GREY, 0),
+    "16 bits pgm": ("pgm", b"P5 16 16 65535\n" + DEEP.astype(">u2").tobytes(), _GREY, 0),
     "16 bits tiff": ("tif", encoded(Image.fromarray(DEEP), "TIFF"), _GREY, 0),
     "16 bits big-endian": ("tif", encoded(_big_endian(), "TIFF"), _GREY, 0),
     "16 bits white is 0": ("tif", tiff((65535 - DEEP).tobytes(), 16, 0), _GREY, 0),
