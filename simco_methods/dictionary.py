@@ -137,7 +137,10 @@ class KeyQueue(nn.Module):
         self.pointer.add_(count).remainder_(size)
 
     def _apply(self, fn, *args, **kwargs):
-        # Half-precision modules (precision 16-true, bf16-true) keep a float32 queue.
+        # Half-precision modules (precision 16-true, bf16-true) keep a float32 queue with all of its
+        # digits: Lightning converts a run that goes on after its checkpoint has been read.
+        keys = self.keys
         super()._apply(fn, *args, **kwargs)
-        self.keys = self.keys.float()
+        if self.keys.dtype != keys.dtype:
+            self.keys = keys.to(self.keys.device)
         return self

@@ -53,6 +53,15 @@ def test_stays_float32_across_the_wrap(dtype):
     assert queue.half().keys.dtype == torch.float32
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_module_of_another_precision_keeps_the_keys_digits(dtype):
+    """A run in half precision that goes on is converted after its queue has been restored."""
+    queue = KeyQueue(10, 4)
+    keys = queue.keys.clone()
+    torch.nn.Sequential(queue).to(dtype)
+    assert torch.equal(queue.keys, keys)
+
+
 def test_state_round_trip_and_another_size_is_refused():
     queue = KeyQueue(10, 4)
     queue.enqueue(numbered(0, 7))

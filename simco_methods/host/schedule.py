@@ -26,9 +26,8 @@ def warmup_cosine(
     starts from ``warmup_start_lr``. All of it as solo-learn's scheduler does.
     """
     if step < warmup_steps:
-        if step == 0:
-            return warmup_start_lr
-        return warmup_start_lr + step * (base_lr - warmup_start_lr) / (warmup_steps - 1)
+        share = step / max(1, warmup_steps - 1)
+        return (1 - share) * warmup_start_lr + share * base_lr  # so it is never below 0
     peak = base_lr if warmup_steps > 0 else warmup_start_lr
     progress = (step - warmup_steps) / max(1, total_steps - warmup_steps)
     return min_lr + (peak - min_lr) * (1 + math.cos(math.pi * min(progress, 1.0))) / 2

@@ -17,12 +17,19 @@ def in_batch(function, query, key, *args):
     )
 
 
+def odds(query, key, negatives, tau):
+    """(1 - p+) / p+, which keeps its digits where either is next to nothing."""
+    similarities = query @ negatives.T - (query * key).sum(dim=1, keepdim=True)
+    return torch.exp(similarities / tau).sum(dim=1)
+
+
 def info_nce(query, key, negatives, tau):
-    return -torch.log(probabilities(query, key, negatives, tau)[:, 0])
+    return torch.log1p(odds(query, key, negatives, tau))
 
 
 def weight(query, key, negatives, tau):
-    return probabilities(query, key, negatives, tau)[:, 1:].sum(dim=1)
+    ratio = odds(query, key, negatives, tau)
+    return ratio / (1 + ratio)
 
 
 def dual(query, key, vector, scalar, tau_alpha, tau_beta):
