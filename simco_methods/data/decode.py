@@ -96,8 +96,6 @@ def _opened(path: str) -> Iterator[Image.Image]:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ValueError("it is no file but a pipe, a socket or a device")
             with Image.open(file, formats=FORMATS) as image:
-                if 0 in image.size:
-                    raise ValueError(f"it has {image.width} x {image.height} pixels")
                 yield image
     except Exception as error:  # Pillow's decoders raise many kinds
         raise UnreadableImage.of(path, _reason(error, path)) from error

@@ -173,10 +173,13 @@ def test_each_lost_image_is_warned_of_once_by_all_workers(tmp_path, capfd):
         warnings.showwarning = lambda message, *_: os.write(2, f"{message}\n".encode())
         warnings.simplefilter("always")
         loader = loaders(kept, "workers", batch_size=4, workers=2).train_dataloader()
-        for number in range(3):
-            loader.sampler.set_epoch(number)
-            seen = Counter(label for *_, labels in loader for label in labels.tolist())
-            assert seen == {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 6: 2, 7: 1}
+        try:
+            for number in range(3):
+                loader.sampler.set_epoch(number)
+                seen = Counter(label for *_, labels in loader for label in labels.tolist())
+                assert seen == {0: 1, 1: 1, 2: 1, 3: 1, 4: 1, 6: 2, 7: 1}
+        finally:
+            loader._iterator._shutdown_workers()
     assert capfd.readouterr().err.count("5.png: No such file") == 1
 
 
