@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -46,6 +47,11 @@ TINY_RESNET = {"name": "micro_resnet", "kwargs": {"channels": [8, 8, 16, 16]}}
 
 def compose_config(name: str, *overrides: str) -> DictConfig:
     """The config as an app of Hydra sees it, found through the pack's plugin."""
+    return _composed(name, *overrides).copy()
+
+
+@functools.cache
+def _composed(name: str, *overrides: str) -> DictConfig:
     GlobalHydra.instance().clear()
     with initialize(version_base="1.3", config_path=None):
         cfg = compose(name, overrides=list(overrides))

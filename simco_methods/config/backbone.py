@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
 
 from simco_methods.backbones import PACK_BACKBONES
-from simco_methods.config.walk import mapping_at, nearest, question, reason, shown
+from simco_methods.config.walk import mapping_at, nearest, question, reason, shown, value_at
 from simco_methods.host import BaseMethod
 from simco_methods.host.builtin.backbones import build_backbone, features_dim
 from simco_methods.methods import find_method
@@ -30,7 +30,7 @@ from simco_methods.methods import find_method
 
 def odd_backbone(cfg: DictConfig) -> Iterator[str]:
     """What is wrong with ``backbone``, and whether it takes images of ``crop_size``."""
-    name = OmegaConf.select(cfg, "backbone.name")
+    name = value_at(cfg, "backbone.name")
     method = cfg.get("method")
     if not isinstance(name, str) or not isinstance(method, str):
         return
@@ -39,9 +39,9 @@ def odd_backbone(cfg: DictConfig) -> Iterator[str]:
         near = question(nearest(name, dict.fromkeys(table)))
         yield f"backbone.name={name!r}: must be one of {', '.join(table)}{near}"
         return
-    dataset = OmegaConf.select(cfg, "data.dataset")
-    size = OmegaConf.select(cfg, "augmentations[0].crop_size")
-    batch = OmegaConf.select(cfg, "optimizer.batch_size")
+    dataset = value_at(cfg, "data.dataset")
+    size = value_at(cfg, "augmentations[0].crop_size")
+    batch = value_at(cfg, "optimizer.batch_size")
     kwargs = json.dumps(mapping_at(cfg, "backbone.kwargs"), sort_keys=True, default=str)
     yield from _tried(name, kwargs, str(dataset), size, 1 if batch == 1 else 2, method)
 

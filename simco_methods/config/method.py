@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
 from simco_methods.config.checks import number
-from simco_methods.config.walk import mapping_at, reason
+from simco_methods.config.walk import mapping_at, reason, value_at
 from simco_methods.host import BaseMomentumMethod
 from simco_methods.methods import METHODS, find_method
 from simco_methods.methods.settings import unknown_settings
@@ -79,7 +79,7 @@ def odd_method(cfg: DictConfig) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
         return
-    no_labels = OmegaConf.select(cfg, "data.no_labels") is True
+    no_labels = value_at(cfg, "data.no_labels") is True
     if name not in METHODS:
         yield from unread_settings(cfg, method)
         yield from needs_labels(name, no_labels)
@@ -96,7 +96,7 @@ def odd_method(cfg: DictConfig) -> Iterator[str]:
     except ValueError as error:
         yield from str(error).splitlines()
         return
-    taus = [OmegaConf.select(whole, f"momentum.{end}_tau") for end in ("base", "final")]
+    taus = [value_at(whole, f"momentum.{end}_tau") for end in ("base", "final")]
     if not any(number(0, 1)(tau) for tau in taus) and taus[0] > taus[1]:
         yield f"momentum.base_tau={taus[0]} is above momentum.final_tau={taus[1]}"
 

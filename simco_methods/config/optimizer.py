@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import nn
 
 from simco_methods.config.checks import Check, flag, number, optional
-from simco_methods.config.walk import mapping_at, reason, shown
+from simco_methods.config.walk import mapping_at, reason, shown, value_at
 from simco_methods.host import BaseMethod
 from simco_methods.methods.settings import unknown_settings
 
@@ -20,7 +20,7 @@ WITH_MOMENTUM, MOMENTUM = ("sgd", "lars"), 0.9  # those that have one, and its d
 
 def odd_optimizer(cfg: DictConfig) -> Iterator[str]:
     """What is wrong with ``optimizer.kwargs``."""
-    name = OmegaConf.select(cfg, "optimizer.name")
+    name = value_at(cfg, "optimizer.name")
     table = BaseMethod._OPTIMIZERS
     if not isinstance(name, str) or name not in table:
         return

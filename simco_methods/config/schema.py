@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig
 
 from simco_methods.config.backbone import odd_backbone
 from simco_methods.config.checks import (
@@ -27,7 +27,7 @@ from simco_methods.config.during import DURING
 from simco_methods.config.method import odd_method
 from simco_methods.config.optimizer import odd_optimizer
 from simco_methods.config.trainer_keys import REFUSED, TRAINER
-from simco_methods.config.walk import shown, walk
+from simco_methods.config.walk import shown, value_at, walk
 from simco_methods.data import LOADERS
 from simco_methods.data.datasets import DATASETS
 from simco_methods.data.draws import INTERPOLATIONS
@@ -189,13 +189,13 @@ def _is_absent(cfg: DictConfig, key: str, without_value: Collection[str]) -> boo
 
 
 def _odd_schedule(cfg: DictConfig) -> Iterator[str]:
-    by_step = OmegaConf.select(cfg, "scheduler.name") == "step"
-    if by_step and not OmegaConf.select(cfg, "scheduler.lr_decay_steps"):
+    by_step = value_at(cfg, "scheduler.name") == "step"
+    if by_step and not value_at(cfg, "scheduler.lr_decay_steps"):
         yield "scheduler.name=step needs scheduler.lr_decay_steps: [EPOCH, ...]"
 
 
 def _odd_data(cfg: DictConfig) -> Iterator[str]:
-    dataset, given = (OmegaConf.select(cfg, f"data.{key}") for key in ("dataset", "num_classes"))
+    dataset, given = (value_at(cfg, f"data.{key}") for key in ("dataset", "num_classes"))
     info = DATASETS.get(dataset) if isinstance(dataset, str) else None
     if info and info.num_classes and type(given) is int and given != info.num_classes:
         yield f"data.num_classes={given}: {dataset} has {info.num_classes}; leave it out"
@@ -231,6 +231,6 @@ def _odd_view(view: DictConfig, prefix: str) -> Iterator[str]:
     for key in ("crop_size", "num_crops"):
         if key not in view:
             yield f"{prefix}{key} is not set"
-    low, high = (OmegaConf.select(view, f"rrc.crop_{end}_scale") for end in ("min", "max"))
+    low, high = (value_at(view, f"rrc.crop_{end}_scale") for end in ("min", "max"))
     if not any(number()(end) for end in (low, high)) and low > high:
         yield f"{prefix}rrc.crop_min_scale={low} is above crop_max_scale={high}"

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from simco_methods.config.checks import Check
 
@@ -78,9 +79,17 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def value_at(cfg: DictConfig, key: str) -> Any:
+    """The value at a dotted key, None where there is none, or no mapping on the way to it."""
+    try:
+        return OmegaConf.select(cfg, key)
+    except OmegaConfBaseException:
+        return None
+
+
 def mapping_at(cfg: DictConfig, key: str) -> dict[Any, Any]:
     """The plain mapping at ``key``, an empty one if there is none."""
-    value = OmegaConf.select(cfg, key)
+    value = value_at(cfg, key)
     return OmegaConf.to_container(value) if isinstance(value, DictConfig) else {}
 
 
