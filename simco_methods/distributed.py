@@ -36,6 +36,15 @@ def gather_rows(rows: Tensor) -> Tensor:
     return rows if world_size() == 1 else _Gather.apply(rows.contiguous())
 
 
+def mean_over_processes(value: Tensor) -> Tensor:
+    """The mean of a number over the processes, without gradient; alone, as it is."""
+    if world_size() == 1:
+        return value
+    total = value.detach().to(torch.promote_types(value.dtype, torch.float32), copy=True)
+    dist.all_reduce(total)
+    return total / world_size()
+
+
 def own_rows(rows: Tensor) -> Tensor:
     """The indexes at which this process's ``rows`` stand among the gathered ones, (N,)."""
     rank = dist.get_rank() if world_size() > 1 else 0

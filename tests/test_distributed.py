@@ -1,6 +1,6 @@
 """Two gloo processes of B images train as one process of 2B.
 
-On a backbone without batch statistics: the same loss, the same averaged gradients, the same queue.
+With fixed batch statistics: the same loss, the same averaged gradients, the same queue.
 """
 
 import os
@@ -8,17 +8,26 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from simco_methods.distributed import gather_rows, own_rows, world_size
-from tests.helpers import TINY_VIT, UNLABELLED, VARIANTS, batch, build
+from simco_methods.distributed import gather_rows, mean_over_processes, own_rows, world_size
+from simco_methods.host import LeanMomentumMethod
+from simco_methods.methods import METHODS
+from tests.helpers import UNLABELLED, VARIANTS, batch, build
 
 ROOT = Path(__file__).parents[1]
 COUNT = 8
 STEPS = 3
-CASES = [(*variant, True) for variant in VARIANTS] + [(*variant, False) for variant in UNLABELLED]
+# Every image labelled; some, of one process more than of the other, in one step none of one's; or
+# no classifier at all.
+CASES = [
+    *((*variant, labels) for variant in VARIANTS for labels in ("all", "some")),
+    *((*variant, "none") for variant in UNLABELLED),
+]
+WITHOUT_LABEL = [[1, 2, 7], [4, 5, 6, 7], [0, 3, 4, 5, 6]]  # by step, of "some"
 # Negatives of all processes, keys that are drawn, a weight that is a mean over all anchors.
 SETTINGS = {
     "decoupled_moco": {
@@ -29,24 +38,29 @@ SETTINGS = {
 }
 
 
-def make(name, symmetric, labelled):
-    settings = SETTINGS.get(name, {})
-    model = build(name, symmetric, backbone=TINY_VIT, data__no_labels=not labelled, **settings)
+def make(name, symmetric, labels):
+    settings = dict(SETTINGS.get(name, {}))
+    if issubclass(METHODS[name], LeanMomentumMethod):
+        settings["momentum__classifier"] = labels == "some"
+    settings["data__no_labels"] = labels == "none"
+    model = build(name, symmetric, **settings)
     for module in model.modules():
-        if isinstance(module, torch.nn.BatchNorm1d):
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
             module.eval()  # each process has its own batch statistics without SyncBatchNorm
     return model
 
 
-def steps(model, rank, world, labelled):
-    """Losses and gradients of three steps with SGD; what rank ``rank`` of ``world`` sees."""
+def steps(model, rank, world, labels):
+    """Of three steps with SGD, what rank ``rank`` of ``world`` sees: loss, gradients, queues."""
     wrapped = model.step if world == 1 else model.ddp
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)
     per_rank = COUNT // world
     rows = slice(rank * per_rank, (rank + 1) * per_rank)
     seen = []
     for step in range(STEPS):
-        indices, views, targets = batch(COUNT, seed=step, labelled=labelled)
+        indices, views, targets = batch(COUNT, seed=step, labelled=labels != "none")
+        if labels == "some":
+            targets[WITHOUT_LABEL[step]] = -1
         shard = [indices[rows], [view[rows] for view in views], targets[rows]]
         loss = wrapped(shard)
         optimizer.zero_grad()
@@ -56,8 +70,24 @@ def steps(model, rank, world, labelled):
         if hasattr(model, "queues"):
             for queue, keys in zip(model.queues, model._new_keys, strict=True):
                 queue.enqueue(keys)
-        seen.append((loss.detach(), grads))
+        seen.append((loss.detach(), grads, state_of_queues(model)))
     return seen
+
+
+def state_of_queues(model):
+    return [{k: v.clone() for k, v in q.named_buffers()} for q in getattr(model, "queues", [])]
+
+
+def logged(model, world):
+    """The means that would be logged after these steps."""
+
+    def reduce(sums, reduce_op):
+        assert reduce_op == "sum"
+        torch.distributed.all_reduce(sums)
+        return sums
+
+    run = SimpleNamespace(world_size=world, strategy=SimpleNamespace(reduce=reduce))
+    return model._train_means.pop(run)
 
 
 class Step(torch.nn.Module):
@@ -79,11 +109,9 @@ def worker(folder):
     results = {}
     for case in CASES:
         model = make(*case)
+        start = state_of_queues(model)
         model.__dict__["ddp"] = torch.nn.parallel.DistributedDataParallel(Step(model))
-        start = [queue.keys.clone() for queue in getattr(model, "queues", [])]
-        seen = steps(model, rank, 2, case[-1])
-        queues = [(q.keys, q.pointer, q.written) for q in getattr(model, "queues", [])]
-        results[case] = seen, start, queues
+        results[case] = start, steps(model, rank, 2, case[-1]), logged(model, 2)
     torch.save(results, Path(folder) / f"{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -113,32 +141,67 @@ def ranks(tmp_path_factory):
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
-@pytest.mark.parametrize("name, symmetric, labelled", CASES)
-def test_two_processes_train_as_one(name, symmetric, labelled, ranks):
-    ranks = [results[name, symmetric, labelled] for results in ranks]
-    model = make(name, symmetric, labelled)
+def equal(queues, others):
+    return len(queues) == len(others) and all(
+        torch.equal(one[key], other[key])
+        for one, other in zip(queues, others, strict=True)
+        for key in ("keys", "pointer", "written", "step")
+    )
+
+
+@pytest.mark.parametrize("name, symmetric, labels", CASES)
+def test_two_processes_train_as_one(name, symmetric, labels, ranks):
+    (start0, seen0, logged0), (start1, seen1, logged1) = (
+        results[name, symmetric, labels] for results in ranks
+    )
+    model = make(name, symmetric, labels)
     model.__dict__["step"] = Step(model)
-    start = [queue.keys.clone() for queue in getattr(model, "queues", [])]
-    alone = steps(model, 0, 1, labelled)
-    for step, (loss, grads) in enumerate(alone):
-        (loss0, grads0), (loss1, grads1) = (seen[step] for seen, *_ in ranks)
+    start = state_of_queues(model)
+    assert equal(start0, start1) and equal(start0, start)
+    for step, (loss, grads, queues) in enumerate(steps(model, 0, 1, labels)):
+        (loss0, grads0, queues0), (loss1, grads1, queues1) = seen0[step], seen1[step]
         torch.testing.assert_close((loss0 + loss1) / 2, loss, rtol=1e-5, atol=1e-5)
         assert grads.keys() == grads0.keys()
         for key in grads:
             assert torch.equal(grads0[key], grads1[key]), key
             torch.testing.assert_close(grads0[key], grads[key], rtol=1e-4, atol=1e-5)
-    for (_, first, one), (_, second, other) in [ranks]:
-        assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-        assert all(torch.equal(a, b) for a, b in zip(first, start, strict=True))
-        for (keys, pointer, written), (keys1, pointer1, written1), queue in zip(
-            one, other, getattr(model, "queues", []), strict=True
-        ):
-            assert torch.equal(keys, keys1) and torch.equal(written, written1)
-            assert pointer == pointer1 == STEPS * COUNT % 20
-            torch.testing.assert_close(keys, queue.keys, rtol=1e-4, atol=1e-5)
+        assert equal(queues0, queues1)
+        for one, alone in zip(queues0, queues, strict=True):
+            assert one["pointer"] == (step + 1) * COUNT % 20
+            torch.testing.assert_close(one["keys"], alone["keys"], rtol=1e-4, atol=1e-5)
+    alone = logged(model, 1)
+    assert logged0.keys() == logged1.keys() == alone.keys()
+    for key in alone:
+        if key.endswith(("loss", "acc1", "acc5", "sim")):  # the others are of a process's batch
+            assert logged0[key] == logged1[key] == pytest.approx(alone[key], rel=1e-5), key
 
 
 def test_without_a_process_group_rows_stay_as_they_are():
     rows = torch.randn(3, 2, requires_grad=True)
-    assert gather_rows(rows) is rows and world_size() == 1
+    assert gather_rows(rows) is rows and mean_over_processes(rows) is rows and world_size() == 1
     assert own_rows(rows).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name, symmetric", VARIANTS)
+def test_sync_batch_norm_reaches_every_network(name, symmetric):
+    """Lightning converts the method as a whole, the momentum network and projectors with it."""
+    model = build(name, symmetric)
+    before = {key: value.data_ptr() for key, value in model.state_dict().items()}
+    converted = torch.nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    assert converted is model
+    assert {key: value.data_ptr() for key, value in model.state_dict().items()} == before
+    norms = {
+        key: type(module)
+        for key, module in model.named_modules()
+        if isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+    }
+    assert set(norms.values()) == {torch.nn.SyncBatchNorm}
+    networks = {key.split(".")[0] for key in norms}
+    assert "backbone" in networks
+    if isinstance(model, LeanMomentumMethod):
+        assert "momentum_backbone" in networks
+        for online, momentum in model.momentum_pairs:
+            kinds = [[type(m) for m in network.modules()] for network in (online, momentum)]
+            assert kinds[0] == kinds[1]
+    if name == "byol_hardness":
+        assert {"projector", "momentum_projector", "predictor"} <= networks

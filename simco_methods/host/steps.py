@@ -47,7 +47,7 @@ class MomentumSteps(ViewSteps):
         outs = {f"momentum_{name}": [out[name] for out in outs] for name in outs[0]}
         self._mean_over_views(outs, "momentum_")
         if self.momentum_classifier is not None:
-            self._log_probe(outs, targets, "train_momentum_", "momentum_")
+            self._log_probe(outs, "train_momentum_", "momentum_")
         return outs
 
     def _shared_step_momentum(self, X: Tensor, targets: Tensor) -> dict[str, Tensor]:
@@ -66,11 +66,11 @@ class MomentumSteps(ViewSteps):
     def on_train_batch_end(self, outputs: Any, batch: Sequence[Any], batch_idx: int) -> None:
         """One EMA update for each optimiser step, however many batches it took.
 
-        A step that the float16 gradient scaler skips leaves the EMA as it is; tau and the learning
-        rate go on with the count of steps, which includes it.
+        A step that the float16 gradient scaler skips, or that is left out, leaves the EMA as it is;
+        tau and the learning rate go on with the count of steps, which includes it.
         """
         if self.trainer.global_step > self.last_step:
-            if not self._scaler_skipped():
+            if not (self._scaler_skipped() or self.step_left_out):
                 self.momentum_updater.update_pairs(self.momentum_pairs)
             self._step_values["tau"] = self.momentum_updater.cur_tau
             self._set_tau()

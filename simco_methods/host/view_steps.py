@@ -8,12 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simco_methods.distributed import mean_over_processes, world_size
 from simco_methods.host.knn import OnlineKNN
 from simco_methods.host.metrics import EpochMeans, mean_of, probe_metrics
 
 
 class ViewSteps:
     """Steps of a method with one network. Mixed into a host's ``BaseMethod``."""
+
+    # Set by the runner where loss or gradient are not finite and the step is to leave no trace.
+    step_left_out = False
 
     def init_steps(self) -> None:
         """Sets up what the steps keep between batches; call it when the host is built.
@@ -66,9 +70,11 @@ class ViewSteps:
         images, targets = self._views(batch)
         outs = [self.base_training_step(images[view], targets) for view in views]
         outs = {name: [out[name] for out in outs] for name in outs[0]}
+        if self.has_probe:
+            self._count_labels(targets)
         self._mean_over_views(outs, "")
         if self.has_probe:
-            self._log_probe(outs, targets, "train_", "")
+            self._log_probe(outs, "train_", "")
         if self._fills_bank:
             self.knn.update("train", torch.cat(outs["feats"]), targets.repeat(len(views)))
             if self._logs_now:
@@ -108,6 +114,26 @@ class ViewSteps:
             self.log(f"{name}_epoch", mean, sync_dist=True)
             self.log(name, mean, logger=False, sync_dist=True)
 
+    def epoch_state(self) -> dict[str, Any]:
+        """What the epoch has gathered until here, to take it up in its middle."""
+        return {
+            "means": self._train_means.state(),
+            "values": dict(self._step_values),
+            "fills_bank": self._fills_bank,
+            "bank": self.knn.bank() if self._fills_bank else None,
+        }
+
+    def load_epoch_state(self, state: dict[str, Any]) -> None:
+        """Goes on from another's :meth:`epoch_state`, on this one's device."""
+        self._train_means.load_state(state["means"], self.device)
+        self._step_values = {
+            name: value.to(self.device) if isinstance(value, Tensor) else value
+            for name, value in state["values"].items()
+        }
+        self._fills_bank = state["fills_bank"]
+        if self._fills_bank:
+            self.knn.load_bank([part.to(self.device) for part in state["bank"]])
+
     def channels_last(self, batch: Sequence[Any]) -> list[Any]:
         """The batch with its views as convolutions want them: one copy for all networks."""
         images, targets = self._views(batch)
@@ -124,16 +150,31 @@ class ViewSteps:
             )
         return images, targets
 
-    @staticmethod
-    def _mean_over_views(outs: dict[str, Any], prefix: str) -> None:
+    # What a mean over this process's labelled rows weighs among those of all; None for 1.
+    _label_share: Tensor | None = None
+
+    def _count_labels(self, targets: Tensor) -> None:
+        """Sets ``_labelled``, how many rows of a batch have a label, the mean over the processes,
+        and ``_label_share``."""
+        own = (targets != -1).sum()
+        self._labelled = mean_over_processes(own)
+        if (processes := world_size()) > 1:
+            self._label_share = own.clamp(min=1) / self._labelled.clamp(min=1 / processes)
+
+    def over_all_labels(self, mean: Tensor) -> Tensor:
+        """A mean over this process's labelled rows of the batch that :meth:`forward_views` had, so
+        weighed that the mean over the processes is that over the labelled rows of all of them."""
+        return mean if self._label_share is None else mean * self._label_share
+
+    def _mean_over_views(self, outs: dict[str, Any], prefix: str) -> None:
         for name in ("loss", "acc1", "acc5"):
             if prefix + name in outs:
-                outs[prefix + name] = mean_of(outs[prefix + name])
+                outs[prefix + name] = self.over_all_labels(mean_of(outs[prefix + name]))
 
-    def _log_probe(self, outs: dict[str, Any], targets: Tensor, log: str, prefix: str) -> None:
+    def _log_probe(self, outs: dict[str, Any], log: str, prefix: str) -> None:
         names = {"class_loss": "loss", "acc1": "acc1", "acc5": "acc5"}
         values = {log + name: outs[prefix + key] for name, key in names.items()}
-        self._train_means.add(values, (targets != -1).sum())
+        self._train_means.add(values, self._labelled)
 
     # ---- validation ------------------------------------------------------------------------------
 

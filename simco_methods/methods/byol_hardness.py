@@ -55,5 +55,9 @@ class BYOLHardness(EmbeddingMonitor, Predicted, MomentumProjected, LeanMomentumM
         self.log_contrastive(loss, p1, k2, None, tau, name=name, embeddings=out["z"][0])
         return loss + out["loss"] + out.get("momentum_loss", 0.0)
 
+    def loss_range(self, batch: int) -> tuple[float, float] | None:
+        """Of two squared distances; W of an anchor to which all are alike is 1 - 1/N."""
+        return 4.0 * (1 - 1 / batch if self.cfg.method_kwargs.weighted else 1), 0.0
+
     def _side(self, prediction: Tensor, target: Tensor) -> Tensor:
         return self.weighted_mean(2 - 2 * (prediction * target).sum(dim=1), prediction, target)

@@ -11,9 +11,9 @@ from torch import Tensor
 from simco_methods.dictionary import ORDERS
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.losses import decoupled_info_nce_loss
-from simco_methods.methods.parts import keys_of_batch
+from simco_methods.methods.parts import contrastive_range, keys_of_batch
 from simco_methods.methods.queued import QueuedContrast
-from simco_methods.methods.settings import method_settings
+from simco_methods.methods.settings import method_settings, refuse
 from simco_methods.seeds import derived_seed
 
 _COMPONENTS = ("vector", "scalar")
@@ -45,20 +45,22 @@ class DecoupledMoCo(QueuedContrast):
         cfg = LeanMomentumMethod.add_and_assert_specific_cfg(cfg)
         defaults = {name: dict(_SETTINGS) for name in _COMPONENTS}
         cfg = method_settings(cfg, {"queue_size": 65536, "symmetric": False, **defaults})
+        faults = []
         for name in _COMPONENTS:
             settings, path = cfg.method_kwargs[name], f"method_kwargs.{name}"
             largest = cfg.method_kwargs.queue_size
             if settings.size is not None and settings.size > largest:
-                raise ValueError(
+                faults.append(
                     f"{path}.size={settings.size} is above method_kwargs.queue_size={largest}: "
                     "the queue has no more keys"
                 )
             of_queue = settings.size or (settings.order if settings.order != ORDERS[0] else None)
             if settings.negatives == "batch" and of_queue:
-                raise ValueError(
+                faults.append(
                     f"{path}: {of_queue} says which keys of the queue, but {path}.negatives=batch "
                     "takes the other rows of the batch; leave size and order out"
                 )
+        refuse(faults)
         return cfg
 
     @property
@@ -111,9 +113,20 @@ class DecoupledMoCo(QueuedContrast):
 
     def negatives_per_anchor(self, batch: int) -> str:
         """Negatives of an anchor in each component."""
+        counts = self._negatives_of_components(batch)
+        return " and ".join(
+            f"{count} ({name})" for name, count in zip(_COMPONENTS, counts, strict=True)
+        )
+
+    def _negatives_of_components(self, batch: int) -> tuple[int, int]:
         counts = []
         for name in _COMPONENTS:
             settings = self.cfg.method_kwargs[name]
             queued = settings.size or self.cfg.method_kwargs.queue_size
-            counts.append(f"{batch - 1 if settings.negatives == 'batch' else queued} ({name})")
-        return " and ".join(counts)
+            counts.append(batch - 1 if settings.negatives == "batch" else queued)
+        return tuple(counts)
+
+    def loss_range(self, batch: int) -> tuple[float, float] | None:
+        kwargs = self.cfg.method_kwargs
+        taus = kwargs.vector.tau, kwargs.scalar.tau
+        return contrastive_range(self._negatives_of_components(batch), *taus)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from simco_methods.host import LeanMomentumMethod
 from simco_methods.losses import info_nce_loss
+from simco_methods.methods.parts import contrastive_range
 from simco_methods.methods.queued import QueuedContrast
 from simco_methods.methods.settings import method_settings
 
@@ -41,3 +42,7 @@ class MoCoV2(QueuedContrast):
     def negatives_per_anchor(self, batch: int) -> int:
         """Negatives of an anchor: the queue, whatever the ``batch``."""
         return self.cfg.method_kwargs.queue_size
+
+    def loss_range(self, batch: int) -> tuple[float, float] | None:
+        kwargs = self.cfg.method_kwargs
+        return contrastive_range(kwargs.queue_size, kwargs.tau, kwargs.tau)

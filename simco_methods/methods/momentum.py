@@ -14,7 +14,7 @@ from simco_methods.methods.monitor import EmbeddingMonitor
 from simco_methods.methods.parts import Contrasted, MomentumProjected, projector
 
 
-class MomentumContrast(EmbeddingMonitor, Contrasted, MomentumProjected, LeanMomentumMethod):
+class MomentumContrast(Contrasted, MomentumProjected, EmbeddingMonitor, LeanMomentumMethod):
     """An encoder whose queries are contrasted with a momentum encoder's keys.
 
     View 1 is the query, view 2 the key, one forward each: 4F a step. With

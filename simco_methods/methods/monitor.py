@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from simco_methods.losses import anchor_hardness, penalty_entropy, relative_penalty
+from simco_methods.methods.watch import TrainingWatch
 
 
 def embedding_std(embeddings: Tensor) -> Tensor:
@@ -41,31 +43,17 @@ def effective_rank(embeddings: Tensor) -> Tensor:
     return torch.exp(torch.special.entr(share).sum())
 
 
-class CollapseWatch:
-    """One plain warning if the embedding has lost its spread or its rank."""
+def mean_similarity(embeddings: Tensor) -> Tensor:
+    """Mean cosine of the pairs of different rows.
 
-    def __init__(self):
-        self._warned: set[str] = set()
+    Args:
+        embeddings: (N, D), L2-normalised, N >= 2.
 
-    def check(self, std: float, rank: float, dim: int) -> None:
-        """Args: the epoch's mean of :func:`embedding_std` and :func:`effective_rank`, and D."""
-        if std < 0.05 / dim**0.5:
-            self._warn(
-                "std",
-                f"the embedding has collapsed: its std is {std:.2g}, a spread one has about "
-                f"{dim**-0.5:.2g}. All images are mapped to one point; the loss may look fine.",
-            )
-        elif rank < 2:
-            self._warn(
-                "rank",
-                f"the embedding's effective rank is {rank:.2f} of {dim}: it varies along one "
-                "direction only.",
-            )
-
-    def _warn(self, kind: str, message: str) -> None:
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(message, stacklevel=4)
+    Returns:
+        Scalar: 1 for a constant embedding, near 0 for one spread over the sphere.
+    """
+    # The variances of unit vectors add up to what their mean cosine lacks of 1.
+    return 1 - embeddings.float().var(dim=0).sum()
 
 
 class EmbeddingMonitor:
@@ -116,7 +104,7 @@ class EmbeddingMonitor:
         labelled: Tensor | None = None,
     ) -> None:
         """Logs the loss and ``train_z_std`` each step, and every ``trainer.log_every_n_steps``
-        batches ``train_effective_rank`` and :attr:`ANCHORS`.
+        batches ``train_effective_rank``, ``train_similarity`` and :attr:`ANCHORS`.
 
         Args:
             name: under which the loss is logged.
@@ -125,38 +113,81 @@ class EmbeddingMonitor:
             anchors: gives the values of :attr:`ANCHORS`.
             labelled: (N,) bool, the anchors whose loss and hardness count; None for all.
         """
-        std = {"train_z_std": embedding_std(embeddings)}
+        self._loss_name, self._rows = name, len(embeddings)
+        # The spread of a single row is not defined.
+        std = {"train_z_std": embedding_std(embeddings)} if self._rows > 1 else {}
         if labelled is None:
             self.log_means({name: loss, **std})
         else:
-            count = labelled.sum()
-            self.log_means({name: loss}, count)
-            self.log_means(std)
+            self.log_means({name: loss}, self._labelled)
+            if std:
+                self.log_means(std)
         every = self._trainer.log_every_n_steps if self._trainer is not None else 1
-        if self._batches_seen % every == 0 and len(embeddings) > 1:
-            self.log_means({"train_effective_rank": effective_rank(embeddings)})
-            self.log_means(anchors(), 1 if labelled is None else count > 1)
+        if self._batches_seen % every == 0 and self._rows > 1:
+            spread = {"effective_rank": effective_rank, "similarity": mean_similarity}
+            self.log_means({f"train_{key}": of(embeddings) for key, of in spread.items()})
+            self.log_means(anchors(), 1 if labelled is None else labelled.sum() > 1)
         self._batches_seen += 1
 
+    def loss_range(self, batch: int) -> tuple[float, float] | None:
+        """What the loss is by chance, with all images alike, and about the least it can become.
+
+        Args:
+            batch: images a step, of all processes.
+
+        Returns:
+            ``(chance, best)``, None where the loss does not tell the one from the other.
+        """
+        return None
+
+    @property
+    def has_all_negatives(self) -> bool:
+        """Whether the anchors have had as many negatives as they are to have."""
+        return True
+
     _batches_seen = 0
+    _judged = False
+
+    @functools.cached_property
+    def _watch(self) -> TrainingWatch:
+        return TrainingWatch()
+
+    def epoch_state(self) -> dict[str, Any]:
+        own = {"batches_seen": self._batches_seen, "judged": self._judged}
+        return {**super().epoch_state(), **own}
+
+    def load_epoch_state(self, state: dict[str, Any]) -> None:
+        super().load_epoch_state(state)
+        self._batches_seen, self._judged = state["batches_seen"], state["judged"]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["simco_watch"] = self._watch.state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        if "simco_watch" in checkpoint:
+            self._watch.load_state(checkpoint["simco_watch"])
 
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
         self._batches_seen = 0
+        # An untrained encoder maps all images to nearly one point: give it the first epoch.
+        schedule = self.cfg.scheduler
+        warmup = schedule.warmup_epochs if schedule.name == "warmup_cosine" else 0
+        self._judged = self.current_epoch >= max(1, warmup) and self.has_all_negatives
 
     def on_train_epoch_end(self) -> None:
         super().on_train_epoch_end()
-        metrics = self.trainer.callback_metrics
-        # An untrained encoder maps all images to nearly one point: give it the first epoch.
-        if self.current_epoch > 0 and "train_effective_rank" in metrics:
-            self._collapse_watch.check(
-                float(metrics["train_z_std"]),
-                float(metrics["train_effective_rank"]),
-                self.cfg.method_kwargs.get("proj_output_dim", self.features_dim),
-            )
+        if self._judged and self.trainer.is_global_zero:
+            self._judge({k: float(v) for k, v in self.trainer.callback_metrics.items()})
 
-    @property
-    def _collapse_watch(self) -> CollapseWatch:
-        if "collapse_watch" not in self.__dict__:
-            self.__dict__["collapse_watch"] = CollapseWatch()
-        return self.__dict__["collapse_watch"]
+    def _judge(self, metrics: dict[str, float]) -> None:
+        """Warns of what the epoch's means show."""
+        spread = ["train_z_std", "train_effective_rank", "train_similarity"]
+        if metrics.keys() >= set(spread):
+            dim = self.cfg.method_kwargs.get("proj_output_dim", self.features_dim)
+            self._watch.check(*(metrics[name] for name in spread), self._rows, dim)
+        levels = self.loss_range(self._rows * self.trainer.world_size)
+        if levels is not None and self._loss_name in metrics:
+            self._watch.check_loss(self._loss_name, metrics[self._loss_name], *levels)

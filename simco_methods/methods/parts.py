@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from simco_methods.distributed import gather_rows, own_rows, world_size
 from simco_methods.losses import anchor_hardness, l2_normalize
+from simco_methods.losses.kernel import dual_loss_from_logits
 
 
 def projector(features_dim: int, hidden_dim: int, output_dim: int) -> nn.Sequential:
@@ -47,6 +49,29 @@ def keys_of_batch(key: Tensor, all_keys: Tensor | None = None) -> dict[str, Tens
     return {"all_keys": all_keys, "positive_index": own_rows(key)}
 
 
+def contrastive_range(
+    negatives: int | tuple[int, int], tau_alpha: float, tau_beta: float
+) -> tuple[float, float] | None:
+    """Eq. 7's loss where all similarities are equal, and where the positive's is 1, the others' 0.
+
+    Args:
+        negatives: of the vector and of the scalar component, one number if they have as many.
+        tau_alpha, tau_beta: the components' temperatures.
+
+    Returns:
+        With equal numbers M the first is log(1 + M). None without negatives.
+    """
+    counts = (negatives, negatives) if isinstance(negatives, int) else negatives
+    if min(counts) < 1:
+        return None
+    similarity = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    logits = (
+        math.log(count) - similarity / tau
+        for count, tau in zip(counts, (tau_alpha, tau_beta), strict=True)
+    )
+    return tuple(dual_loss_from_logits(*logits).tolist())
+
+
 class Projected:
     """An embedding behind a projector. Mixed into methods that set ``self.projector``."""
 
@@ -72,6 +97,11 @@ class Contrasted(Projected):
     def negatives_per_anchor(self, batch: int) -> int:
         """Negatives of an anchor when all processes together train on ``batch`` images a step."""
         return batch - 1
+
+    def loss_range(self, batch: int) -> tuple[float, float] | None:
+        """See :meth:`~simco_methods.methods.monitor.EmbeddingMonitor.loss_range`."""
+        kwargs = self.cfg.method_kwargs
+        return contrastive_range(batch - 1, kwargs.tau_alpha, kwargs.tau_beta)
 
 
 class Predicted(Projected):

@@ -34,6 +34,11 @@ class QueuedContrast(MomentumContrast):
         """Whether there is a queue; its memory is spared where no component reads it."""
         return True
 
+    @property
+    def has_all_negatives(self) -> bool:
+        """Whether every queue is full of keys; until then there are random vectors in it."""
+        return all(bool(queue.filled.all()) for queue in self.queues)
+
     def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
         """The contrastive loss plus the probes'; the keys wait to be enqueued."""
         self._new_keys = []
@@ -53,5 +58,6 @@ class QueuedContrast(MomentumContrast):
     def on_train_batch_end(self, outputs: Any, batch: Sequence[Any], batch_idx: int) -> None:
         """Enqueues the keys, now that no backward needs the queue as it was."""
         super().on_train_batch_end(outputs, batch, batch_idx)
-        for queue, keys in zip(self.queues, self._new_keys, strict=True):
-            queue.enqueue(keys)
+        if not self.step_left_out:
+            for queue, keys in zip(self.queues, self._new_keys, strict=True):
+                queue.enqueue(keys)

@@ -15,7 +15,7 @@ from simco_methods.methods.parts import Contrasted, keys_of_batch, projector
 from simco_methods.methods.settings import method_settings
 
 
-class SimCo(EmbeddingMonitor, Contrasted, LeanMethod):
+class SimCo(Contrasted, EmbeddingMonitor, LeanMethod):
     """SimCo (Zhang et al., CVPR 2022, https://arxiv.org/abs/2203.17248).
 
     Both views go through the one encoder and are each other's key; the symmetric dual-temperature

@@ -69,5 +69,9 @@ class SimSiamHardness(EmbeddingMonitor, Predicted, LeanMethod):
         self.log_contrastive(loss, p1, z2, None, tau, name=name, embeddings=z1)
         return loss + out["loss"]
 
+    def loss_range(self, batch: int) -> tuple[float, float] | None:
+        """Of -cos; weighed, an easy anchor's term is as small as that of a hopeless one."""
+        return None if self.cfg.method_kwargs.weighted else (0.0, -1.0)
+
     def _side(self, prediction: Tensor, target: Tensor) -> Tensor:
         return self.weighted_mean(-(prediction * target).sum(dim=1), prediction, target)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from simco_methods.distributed import gather_rows
+from simco_methods.distributed import mean_over_processes
 from simco_methods.host import LeanMethod
 from simco_methods.losses import (
     class_hardness,
@@ -62,7 +63,7 @@ class SupervisedHardness(EmbeddingMonitor, LeanMethod):
         feats = torch.cat(out["feats"])
         logits, targets = self.head(feats), batch[2].repeat(len(out["feats"]))
         mean = self._mean_hardness(logits, targets) if kwargs.equal_weight else None
-        loss = weighted_cross_entropy_loss(
+        own = weighted_cross_entropy_loss(
             logits,
             targets,
             tau_alpha=kwargs.tau_alpha,
@@ -70,6 +71,7 @@ class SupervisedHardness(EmbeddingMonitor, LeanMethod):
             equal_weight=kwargs.equal_weight,
             mean_hardness=mean,
         )
+        loss = self.over_all_labels(own)
         labelled = targets != -1
         self.log_monitored(
             "train_supervised_loss",
@@ -80,13 +82,16 @@ class SupervisedHardness(EmbeddingMonitor, LeanMethod):
         )
         return loss + out["loss"]
 
+    def loss_range(self, batch: int) -> tuple[float, float] | None:
+        return math.log(self.num_classes), 0.0
+
     @torch.no_grad()
     def _mean_hardness(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The mean W of the labelled anchors of all processes."""
         hardness = class_hardness(logits, targets, self.cfg.method_kwargs.tau_beta)
-        sums = torch.stack([hardness.sum(), (targets != -1).sum().to(hardness)])
-        total, count = gather_rows(sums.unsqueeze(0)).sum(dim=0)
-        return total / count.clamp(min=1)
+        own = hardness.sum() / (targets != -1).sum().clamp(min=1)
+        # Rounding may not take it above 1, where it would have no logit.
+        return mean_over_processes(self.over_all_labels(own)).clamp(max=1)
 
     def _anchors(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """W at tau_beta, its spread, and the entropy of the shares that are trained with."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from simco_methods.data import PretrainData
+from simco_methods.data.images import UNLABELLED
 from simco_methods.host.knn import knn_accuracy
 from simco_methods.machine import free_memory
 
@@ -29,8 +30,11 @@ def offline_knn(
 ) -> dict[str, float]:
     """``knn_acc1`` and ``knn_acc5`` in percent of the model's backbone in eval mode.
 
-    The model is left on the device and in the mode that it was in.
+    Nothing where no image of a side has a label. The model is left on the device and in the mode
+    that it was in.
     """
+    if any((images.labels == UNLABELLED).all() for images in (data.train, data.val)):
+        return {}
     backbone = model.backbone
     was_training, was_on = backbone.training, next(backbone.parameters()).device
     backbone.to(device).eval()

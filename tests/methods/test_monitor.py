@@ -5,7 +5,8 @@ import torch
 from lightning.pytorch.loggers.logger import DummyLogger
 from torch.utils.data import DataLoader
 
-from simco_methods.methods.monitor import CollapseWatch, effective_rank, embedding_std
+from simco_methods.methods.monitor import effective_rank, embedding_std, mean_similarity
+from simco_methods.methods.watch import TrainingWatch
 from tests.helpers import batch, build, quiet_trainer
 
 
@@ -15,14 +16,15 @@ def unit(n, d):
 
 
 def messages(embeddings):
-    watch = CollapseWatch()
+    watch = TrainingWatch()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(3):
             watch.check(
                 float(embedding_std(embeddings)),
                 float(effective_rank(embeddings)),
-                embeddings.shape[1],
+                float(mean_similarity(embeddings)),
+                *embeddings.shape,
             )
     return [str(w.message) for w in caught]
 
@@ -46,6 +48,29 @@ def test_rank_one_features_warn_of_the_rank():
     embeddings = torch.sign(torch.randn(64, 1)) * unit(1, 32)
     assert effective_rank(embeddings) == pytest.approx(1, abs=1e-3)
     (message,) = messages(embeddings)
+    assert "effective rank is 1.0" in message
+
+
+def test_a_narrow_cone_warns_of_the_similarity():
+    """Each dimension varies, and the rank is high."""
+    cone = torch.nn.functional.normalize(unit(1, 32) + 0.07 * unit(64, 32), dim=1)
+    assert effective_rank(cone) > 4 and embedding_std(cone) > 0.05 / 32**0.5
+    assert mean_similarity(cone) == pytest.approx(0.995, abs=2e-3)
+    (message,) = messages(cone)
+    assert "the mean cosine of two images is 0.99" in message
+
+
+def test_mean_similarity_is_that_of_the_pairs():
+    embeddings = torch.nn.functional.normalize(unit(9, 5) + 0.5, dim=1)
+    others = ~torch.eye(9, dtype=bool)
+    pairs = (embeddings @ embeddings.T)[others]
+    assert mean_similarity(embeddings) == pytest.approx(float(pairs.mean()), abs=1e-6)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4])
+def test_few_rows_are_no_low_rank(rows):
+    assert messages(unit(rows, 128)) == []
+    (message,) = messages(torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])[:rows] * unit(1, 32))
     assert "effective rank is 1.0" in message
 
 
@@ -82,7 +107,8 @@ def test_values_of_a_step_are_logged_where_loggers_are_updated():
     run.fit(model, DataLoader([batch(seed=seed) for seed in range(5)], batch_size=None))
     rows = {step: metrics for step, metrics in rows if "tau" in metrics}
     assert list(rows) == [2, 5, 8]
-    names = ("nce_loss", "z_std", "effective_rank", "hardness", "hardness_std", "penalty_entropy")
+    spread = ("z_std", "effective_rank", "similarity")
+    names = ("nce_loss", *spread, "hardness", "hardness_std", "penalty_entropy")
     for step, metrics in rows.items():
         assert {f"train_{name}_step" for name in names} | {"tau", "epoch"} == set(metrics)
         assert metrics["tau"] == pytest.approx(taus[step])

@@ -1,5 +1,8 @@
 """The offline kNN: all its tensors on one device, whatever the loader's are on."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,6 +22,8 @@ def test_features_and_labels_come_to_the_cpu(monkeypatch):
 
 def test_unlabelled_queries_do_not_count():
     class Data:
+        train = val = SimpleNamespace(labels=np.array([0, 1, -1]))
+
         def bank_dataloader(self):
             return [(torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4))]
 
