@@ -112,7 +112,7 @@ def queued_keys(samples: Samples) -> Iterator[Stored]:
     shares: list[int] = sorted({rows, min(rows, cfg.optimizer.batch_size)})
     for number in reversed(spaced(complete)):
         epoch, place = divmod(number, per_epoch)
-        sampler = EpochSampler(len(samples.images), rows, cfg.seed, first_epoch=epoch)
+        sampler = EpochSampler(len(samples.images), rows, cfg.seed, start=(epoch, 0))
         items = list(sampler)[place * rows : (place + 1) * rows]
         (images,) = samples.views(items, KEY, cfg.seed, batch_size=rows)
         slots = oldest_first[queue.written[oldest_first] == number]

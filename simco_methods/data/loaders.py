@@ -99,7 +99,7 @@ class EpochSampler(Sampler):
         batch_size: B, of one process.
         seed: of the order.
         rank, world_size: this process, and how many there are.
-        first_epoch: the epoch that a resumed run begins with.
+        start: the epoch that a resumed run begins with, and the batches of it that were done.
     """
 
     def __init__(
@@ -109,12 +109,13 @@ class EpochSampler(Sampler):
         seed: int,
         rank: int = 0,
         world_size: int = 1,
-        first_epoch: int = 0,
+        start: tuple[int, int] = (0, 0),
     ):
         self.batches = length // (batch_size * world_size)
         self.length, self.batch_size, self.seed = length, batch_size, seed
         self.rank, self.world_size = rank, world_size
-        self.epoch = self.first_epoch = first_epoch
+        self.start = start
+        self.epoch = start[0]
 
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before each epoch.
@@ -122,17 +123,19 @@ class EpochSampler(Sampler):
         Resuming, Lightning first says 0 and makes the iterator, whose workers begin at once; the
         epoch to resume at holds against that.
         """
-        self.epoch = max(epoch, self.first_epoch)
+        self.epoch = max(epoch, self.start[0])
 
     def __len__(self) -> int:
+        """Images of a whole epoch; of one that is taken up in its middle the rest comes."""
         return self.batches * self.batch_size
 
     def indices(self) -> Tensor:
-        """The images of this epoch, (len,) int64."""
+        """The images of this epoch that are still to come, at most (len,) int64."""
         generator = torch.Generator().manual_seed(derived_seed(self.seed, self.epoch))
         order = torch.randperm(self.length, generator=generator)
         order = order[: self.batches * self.world_size * self.batch_size]
-        return order.view(self.batches, self.world_size, self.batch_size)[:, self.rank].flatten()
+        order = order.view(self.batches, self.world_size, self.batch_size)[:, self.rank]
+        return order[self.start[1] if self.epoch == self.start[0] else 0 :].flatten()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter([(self.epoch, index) for index in self.indices().tolist()])

@@ -14,6 +14,8 @@ from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet
 from simco_methods.data.plain import PlainLoader, plain_batches
 from simco_methods.data.resident import DeviceLoader, DoesNotFit, ResidentImages
+from simco_methods.data.workers import leave_signals_to_the_run
+from simco_methods.progress import position
 
 LOADERS = ("auto", "device", "workers")
 
@@ -44,16 +46,16 @@ class PretrainData(pl.LightningDataModule):
         super().__init__()
         self.cfg, self.train, self.val = cfg, train, val
         self.device, self.processes = torch.device(device), processes
-        self._first_epoch = 0
+        self._start = 0, 0  # epoch and batch
         self._wanted = OmegaConf.select(cfg, "data.loader", default="workers")
         self._val: PlainLoader | None = None
 
     def state_dict(self) -> dict[str, int]:
-        """Saved with checkpoints, which are made at the end of an epoch."""
-        return {"next_epoch": self.trainer.current_epoch + 1}
+        """Saved with checkpoints: where to go on."""
+        return dict(zip(("next_epoch", "next_batch"), position(self.trainer), strict=True))
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self._first_epoch = state_dict["next_epoch"]
+        self._start = state_dict["next_epoch"], state_dict.get("next_batch", 0)
 
     def check_size(self, processes: int) -> None:
         """Raises ``ValueError`` if there are too few images for ``processes`` of them."""
@@ -101,7 +103,7 @@ class PretrainData(pl.LightningDataModule):
             cfg.seed,
             rank=self.trainer.global_rank if self.trainer else 0,
             world_size=self.trainer.world_size if self.trainer else 1,
-            first_epoch=self._first_epoch,
+            start=self._start,
         )
         made_of = cfg.data.dataset, cfg.augmentations
         if not hasattr(self, "resident"):
@@ -159,6 +161,9 @@ class PretrainData(pl.LightningDataModule):
             batch_size=self.cfg.optimizer.batch_size,
             num_workers=workers,
             persistent_workers=workers > 0,
+            worker_init_fn=leave_signals_to_the_run,
             pin_memory=torch.cuda.is_available(),
+            # Else it would draw from the generator that the model draws from.
+            generator=torch.Generator(),
             **options,
         )

@@ -141,6 +141,17 @@ class OnlineKNN(Metric):
                         state[first:] = [torch.cat(state[first:])[labelled]]
             self._labelled[side] = len(states[1])
 
+    def bank(self) -> list[Tensor]:
+        """Features and targets of this process's "train" side; none if it is empty."""
+        parts = (self._whole("train_features"), self._whole("train_targets"))
+        return [part for part in parts if part is not None]
+
+    def load_bank(self, bank: list[Tensor]) -> None:
+        """Takes another's :meth:`bank` for its own."""
+        self.reset()
+        if bank:
+            self.update("train", *bank)
+
     def reset(self) -> None:
         """Forgets all rows."""
         super().reset()

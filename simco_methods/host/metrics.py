@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +56,17 @@ class EpochMeans:
             total, weights = self._sums[names]
             row, weight = total + row, weights + weight
         self._sums[names] = row, weight
+
+    def state(self) -> list[Any]:
+        """The sums so far, of this process."""
+        return [(list(names), *sums) for names, sums in self._sums.items()]
+
+    def load_state(self, state: list[Any], device: torch.device) -> None:
+        """Goes on from another's :meth:`state`."""
+        self._sums = {
+            tuple(names): (row.to(device), w.to(device) if isinstance(w, Tensor) else w)
+            for names, row, w in state
+        }
 
     def pop(self, trainer) -> dict[str, float]:
         """The means over all processes, without those of no weight; starts a new epoch."""

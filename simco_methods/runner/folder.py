@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config import fingerprint, identity
-from simco_methods.files import write_json, write_text
+from simco_methods.files import lock, write_json, write_text
 
 
 class RunFolder:
@@ -19,7 +19,9 @@ class RunFolder:
         metrics.csv: one row an epoch.
         curves.png: loss and accuracies.
         summary.json: written when the run has finished, and only then.
-        checkpoints/last.ckpt: the newest state.
+        checkpoints/last.ckpt: the newest state, previous.ckpt the one before while it trains.
+        unreadable.json: the images that were left out, if any.
+        .lock: held by the process that trains.
         checkpoints/args.json: beside it, as solo-learn's ``main_knn.py`` and ``main_umap.py`` want.
 
     Args:
@@ -43,6 +45,9 @@ class RunFolder:
             checkpoints = checkpoints / f"{cfg.name}-{self.fingerprint}"
         self.checkpoints = checkpoints / "checkpoints"
         self.last_checkpoint = self.checkpoints / "last.ckpt"
+        self.previous_checkpoint = self.checkpoints / "previous.ckpt"
+        self.unreadable = self.path / "unreadable.json"
+        self._lock: int | None = None
         self._check_owner()
 
     @property
@@ -61,10 +66,39 @@ class RunFolder:
                 + "\nLeave output_dir out, name another one, or remove that folder."
             )
 
+    def take(self) -> None:
+        """Keeps other processes from training in the folder, if it is there, until :meth:`leave`.
+
+        Raises:
+            ValueError: another process has it.
+        """
+        if self._lock is not None or not self.path.is_dir():
+            return
+        try:
+            self._lock = lock(self.path / ".lock")
+        except OSError as error:
+            print(f"note: {error}: do not start the same run twice at once", flush=True)
+            return
+        if self._lock is None:
+            raise ValueError(
+                f"another process is training in {self.path}; wait for it, end it, or name another "
+                "output_dir"
+            )
+        # Of a process that was killed.
+        for leftover in (*self.path.glob(".*.part"), *self.checkpoints.glob("*.part")):
+            leftover.unlink()
+
+    def leave(self) -> None:
+        """Lets other processes train in the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
     def create(self, parsed: DictConfig) -> None:
         """Makes the folder and writes the config into it; ``parsed`` is what the model got."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self.take()
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             write_text(self.config, OmegaConf.to_yaml(self.cfg))
             write_json(self.checkpoints / "args.json", OmegaConf.to_container(parsed))
@@ -80,30 +114,3 @@ def differences(there: DictConfig, here: DictConfig) -> dict[str, str]:
         for key in sorted({*own, *other})
         if own.get(key, "unset") != other.get(key, "unset")
     }
-
-
-def check_checkpoint(path: Path, cfg: DictConfig) -> None:
-    """Whether a run of ``cfg`` may go on from ``path``: only ``max_epochs`` may differ.
-
-    Raises:
-        ValueError: no checkpoint of the runner, or one of another configuration.
-    """
-    try:
-        # Read from disk as it is needed: nothing but the config is.
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        stored = OmegaConf.create(checkpoint["simco_methods"]["config"])
-    except Exception as error:
-        foreign = "it was not written by simco-pretrain; continue it with what wrote it"
-        reason = foreign if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
-        raise ValueError(
-            f"{path} is no checkpoint that simco-pretrain can continue ({reason[:200]})"
-        ) from error
-    differ = differences(stored, cfg)
-    extended = differ.pop("max_epochs", None)
-    if differ:
-        raise ValueError(f"{path} is of another configuration:\n" + "\n".join(differ.values()))
-    done = checkpoint["epoch"] + 1
-    if done > cfg.max_epochs:
-        raise ValueError(f"{path} has {done} epochs, more than max_epochs={cfg.max_epochs}")
-    if extended:
-        print(f"the schedule is stretched: {extended.strip()}", flush=True)

@@ -1,27 +1,22 @@
-"""The run's memory: a row of metrics and a checkpoint after each epoch."""
+"""The run's memory: a row of metrics after each epoch."""
 
 from __future__ import annotations
 
-import os
-import shutil
 import sys
 import time
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint
-from omegaconf import OmegaConf
 
-from simco_methods import __version__
 from simco_methods.files import write_csv
-from simco_methods.host import HOST
 from simco_methods.machine import wait_for_gpu
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.plots import LOSSES
 
 
 class Recorder(Checkpoint):
-    """Writes metrics.csv and last.ckpt after each epoch and carries the history across resumes.
+    """Writes metrics.csv after each epoch and carries the history across resumes.
 
     Being a ``Checkpoint`` callback, it is called after the model has logged the epoch's means.
 
@@ -40,13 +35,19 @@ class Recorder(Checkpoint):
         self.seconds = 0.0
         self._validation: dict[str, float] = {}
         self._epoch_start = self._validation_seconds = self._validation_start = 0.0
+        self._elapsed = 0.0  # of an epoch that was stopped, before it was
+        self._in_epoch = False
         self._talks = not sys.stdout.isatty()
 
-    # ---- the epoch's row -------------------------------------------------------------------------
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Of an epoch that is taken up in its middle Lightning may not call the start again.
+        self.on_train_epoch_start(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._epoch_start = time.perf_counter()
+        self._epoch_start, self._in_epoch = time.perf_counter(), True
         self._validation_seconds, self._validation = 0.0, {}
+        if trainer.current_epoch + 1 == trainer.max_epochs and trainer.check_val_every_n_epoch:
+            trainer.check_val_every_n_epoch = 1  # the last epoch's accuracy is the run's
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         wait_for_gpu()  # what is still to be done of the training does not count as validation
@@ -59,8 +60,9 @@ class Recorder(Checkpoint):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         wait_for_gpu()
-        elapsed = time.perf_counter() - self._epoch_start
+        elapsed = self._epoch_seconds()
         self.seconds += elapsed
+        self._elapsed, self._in_epoch = 0.0, False
         training = max(elapsed - self._validation_seconds, 1e-9)
         row = {
             "epoch": trainer.current_epoch,
@@ -78,41 +80,23 @@ class Recorder(Checkpoint):
             write_csv(self.folder.metrics, self.history)
             if self._talks:
                 print(_line(row, trainer.max_epochs), flush=True)
-        self._save(trainer)
 
-    # ---- checkpoints -----------------------------------------------------------------------------
-
-    def _save(self, trainer: pl.Trainer) -> None:
-        settings = self.folder.cfg.checkpoint
-        done = trainer.current_epoch + 1
-        if not settings.enabled or (done % settings.frequency and done != trainer.max_epochs):
-            return
-        target = self.folder.last_checkpoint
-        temporary = target.with_suffix(".part")
-        trainer.save_checkpoint(temporary)
-        if trainer.is_global_zero:
-            os.replace(temporary, target)
-            if settings.keep_prev:
-                kept = target.with_name(f"epoch={trainer.current_epoch}.ckpt")
-                shutil.copyfile(target, kept)
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        checkpoint["simco_methods"] = {
-            "version": __version__,
-            "host": HOST,
-            "fingerprint": self.folder.fingerprint,
-            "config": OmegaConf.to_container(self.folder.cfg),
-        }
+    def _epoch_seconds(self) -> float:
+        return self._elapsed + time.perf_counter() - self._epoch_start
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "untrained": self.untrained, "seconds": self.seconds}
+        return {
+            "history": self.history,
+            "untrained": self.untrained,
+            "seconds": self.seconds,
+            "elapsed": self._epoch_seconds() if self._in_epoch else 0.0,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.history = [dict(row) for row in state["history"]]
         self.untrained = dict(state["untrained"])
         self.seconds = state["seconds"]
+        self._elapsed = state.get("elapsed", 0.0)
 
 
 def _numbers(metrics: dict[str, Any], *prefixes: str) -> dict[str, float]:

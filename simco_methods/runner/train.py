@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-import datetime
-import statistics
+import errno
+import signal
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 
 from simco_methods.analysis.during import check_projector
 from simco_methods.config import complete, parse, refusals_named
 from simco_methods.data import ImageSet, PretrainData, read_images
-from simco_methods.data.draws import ViewSettings
+from simco_methods.data.decode import UnreadableImage
+from simco_methods.data.readable import readable_only
 from simco_methods.files import write_json
-from simco_methods.host import HOST
-from simco_methods.machine import hardware, peak_memory_mib, versions
+from simco_methods.machine import hardware
 from simco_methods.methods import find_method
+from simco_methods.runner.account import closing, introduction, summary_of
 from simco_methods.runner.evaluate import offline_knn
-from simco_methods.runner.folder import RunFolder, check_checkpoint
-from simco_methods.runner.plots import LOSSES, draw_curves
+from simco_methods.runner.folder import RunFolder
+from simco_methods.runner.notes import check_limits
+from simco_methods.runner.plots import draw_curves
 from simco_methods.runner.recorder import Recorder
+from simco_methods.runner.resume import check_images, checkpoint_to_resume, first_step
+from simco_methods.runner.saver import Saver
+from simco_methods.runner.stopping import MENDED, Interrupted, RunStopped, StopOnSignal
 from simco_methods.runner.trainer import build_trainer, end_loggers, process_rank
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass
@@ -36,6 +45,7 @@ class Run:
         cfg: the completed config.
         folder: where it goes.
         resume: the checkpoint that it continues from, None for a new run.
+        left_out: a line for each set of images of which some cannot be read.
     """
 
     cfg: DictConfig
@@ -44,47 +54,81 @@ class Run:
     recorder: Recorder
     data: PretrainData
     model: LightningModule
-    resume: str | None
+    resume: Path | None
+    left_out: list[str]
 
     def fit(self) -> Path:
         """Trains, evaluates and writes the summary; returns the run's folder.
 
         Raises:
-            KeyboardInterrupt: the run was interrupted; running it again continues it.
+            Interrupted: by Ctrl-C or a signal; running it again continues it.
+            RunStopped: it had to end, for a reason that the message tells.
         """
+        try:
+            self._train()
+        except UnreadableImage as error:
+            raise RunStopped(
+                f"{error}. data.on_error=skip leaves such images out; {MENDED}"
+            ) from error
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise RunStopped(f"{error}: no room on the disk; {MENDED}") from error
+        except Interrupted:
+            raise
+        except KeyboardInterrupt as interrupt:
+            raise Interrupted(self._interrupted) from interrupt
+        finally:
+            self.folder.leave()
+        return self.folder.path
+
+    def _train(self) -> None:
         cfg, trainer, data = self.cfg, self.trainer, self.data
         if trainer.is_global_zero:
-            print("\n".join(self._introduction()), flush=True)
+            print("\n".join(introduction(self)), flush=True)
             if self._measures_knn and self.resume is None:
                 self.recorder.untrained = self._knn()
         # Evaluating, or not, must not change what is drawn in training.
         seed_everything(cfg.seed, workers=True)
         started = time.time()
-        message = f"interrupted; the same command continues {self.folder.path}"
         try:
-            trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
-        except SystemExit as exit_:  # how Lightning ends on Ctrl-C and on SIGTERM
-            raise KeyboardInterrupt(message) from exit_
+            with warnings.catch_warnings():
+                # An epoch is taken up in its middle on purpose, by a loader that knows where.
+                warnings.filterwarnings("ignore", ".*checkpoint that ended before the epoch ended")
+                trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
+        except SystemExit as exit_:  # how Lightning ends on signals
+            told = self.callback(StopOnSignal).signum or signal.SIGINT
+            raise Interrupted(self._interrupted, told) from exit_
         finally:
+            # In an error of the validation Lightning ends the workers of that alone.
+            trainer.fit_loop.teardown()
             end_loggers(trainer)
         if trainer.interrupted:
-            raise KeyboardInterrupt(message)
+            raise KeyboardInterrupt
         if trainer.is_global_zero:
             data.trainer = None  # all images, not this process's share
             trained = self._knn() if self._measures_knn else {}
             draw_curves({cfg.name: self.recorder.history}, self.folder.curves, cfg.name)
-            summary = self._summary(trained, started)
+            summary = summary_of(self, trained, started)
             write_json(self.folder.summary, summary)
-            print(_closing(summary, self.folder), flush=True)
-        return self.folder.path
+            self.folder.previous_checkpoint.unlink(missing_ok=True)
+            print(closing(summary, self.folder), flush=True)
+
+    def callback(self, kind: type[Callback]) -> Any:
+        """The run's callback of a kind."""
+        return next(found for found in self.trainer.callbacks if type(found) is kind)
 
     @property
-    def _world_size(self) -> int:
+    def _interrupted(self) -> str:
+        return f"interrupted; the same command continues {self.folder.path}"
+
+    @property
+    def world_size(self) -> int:
         return self.trainer.num_devices * self.trainer.num_nodes
 
     @property
-    def _hardware(self) -> str:
-        return hardware(self.trainer.strategy.root_device, self._world_size)
+    def hardware(self) -> str:
+        return hardware(self.trainer.strategy.root_device, self.world_size)
 
     @property
     def _measures_knn(self) -> bool:
@@ -98,62 +142,6 @@ class Run:
         settings, device = self.cfg.knn_eval, self.trainer.strategy.root_device
         return offline_knn(self.model, self.data, device, settings.k, settings.distance_func)
 
-    def _introduction(self) -> list[str]:
-        cfg, model, data = self.model.cfg, self.model, self.data
-        size, accumulated = cfg.optimizer.batch_size, cfg.accumulate_grad_batches
-        batch = size * self._world_size
-        parameters = sum(p.numel() for p in model.backbone.parameters()) / 1e6
-        negatives = ""
-        if hasattr(model, "negatives_per_anchor"):  # not with solo-learn's own methods
-            negatives = f", {model.negatives_per_anchor(batch)} negatives per anchor"
-        lines = [
-            f"{cfg.name}: {cfg.method} on {cfg.data.dataset}, {cfg.backbone.name} "
-            f"({parameters:.1f} M parameters), host {HOST}, seed {cfg.seed}",
-            f"  {len(data.train)} training images, {len(data.val) if data.val else 'none'} to "
-            f"validate on; {self._hardware}",
-            f"  effective batch {batch * accumulated} ({size} x {self._world_size} process(es) x "
-            f"{accumulated} accumulated), learning rate {model.lr:g}{negatives}",
-            f"  {data.loader}",
-            f"  folder {self.folder.path}",
-        ]
-        if cfg.debug_augmentations:
-            lines += [f"  {ViewSettings.from_config(view)}" for view in cfg.augmentations]
-        if accumulated > 1:
-            lines.append("  note: accumulating gradients adds no negatives")
-        if self.resume:
-            lines.append(f"  continues from {self.resume}")
-        return lines
-
-    def _summary(self, trained: dict[str, float], started: float) -> dict[str, Any]:
-        cfg, recorder = self.cfg, self.recorder
-        last = recorder.history[-1]
-        return {
-            "name": cfg.name,
-            "method": cfg.method,
-            "symmetric": bool(cfg.method_kwargs.get("symmetric", cfg.method == "simco")),
-            "dataset": cfg.data.dataset,
-            "backbone": cfg.backbone.name,
-            "seed": cfg.seed,
-            "epochs": len(recorder.history),
-            "fingerprint": self.folder.fingerprint,
-            "host": HOST,
-            # Of the last epoch, never of the best one.
-            "last_epoch": {k: v for k, v in last.items() if k.startswith(("train_", "val_"))},
-            **trained,
-            **{f"untrained_{name}": value for name, value in recorder.untrained.items()},
-            "seconds": round(recorder.seconds, 1),
-            "images_per_second": statistics.median(
-                r["images_per_second"] for r in recorder.history
-            ),
-            "peak_memory_mib": peak_memory_mib(self.trainer.strategy.root_device),
-            "processes": self._world_size,
-            "loader": "workers" if self.data.resident is None else "device",
-            "compiled": cfg.performance.compile,
-            "hardware": self._hardware,
-            "versions": versions(),
-            "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
-        }
-
 
 def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = None) -> Run | Path:
     """Checks a config, loads its data, builds its model and, all being well, makes its folder.
@@ -163,10 +151,12 @@ def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = N
         images: to train on, and to validate on or None, in place of those that ``cfg.data`` names.
 
     Returns:
-        The run, or the folder of one that had finished before.
+        The run, or the folder of one that had finished before. Until the run is fitted, or this
+        process ends, no other one can train in its folder.
 
     Raises:
-        ValueError, OSError: a config, data or an image that do not fit, by name.
+        ValueError, OSError: a config, data or an image that do not fit, by name; a folder that
+            another process trains in.
     """
     cfg = complete(cfg)
     folder = RunFolder(cfg)
@@ -176,14 +166,38 @@ def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = N
             if cfg.analysis.enabled and not (folder.path / "analysis").exists():
                 print(f"it was not analysed: simco-analyze {folder.last_checkpoint}", flush=True)
         return folder.path
-    resume = _checkpoint_to_resume(cfg, folder)
-    recorder = Recorder(folder)
-    trainer = build_trainer(cfg, folder, recorder)
+    try:
+        if process_rank() == 0:
+            folder.take()
+        return _prepare(cfg, folder, images)
+    except BaseException:
+        folder.leave()
+        raise
+
+
+def _prepare(
+    cfg: DictConfig, folder: RunFolder, images: tuple[ImageSet, ImageSet | None] | None
+) -> Run:
+    resume = checkpoint_to_resume(cfg, folder)
+    recorder, saver = Recorder(folder), Saver(folder)
+    trainer = build_trainer(cfg, folder, recorder, saver, first_step(resume))
     world_size = trainer.num_devices * trainer.num_nodes
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
     device = trainer.strategy.root_device
-    images = images or read_images(parsed.data)
+    images, left_out = images or read_images(parsed.data), []
+    if cfg.data.on_error == "skip":
+        images, left_out = readable_only(images, folder.unreadable)
+    check_limits(
+        parsed,
+        train_images=len(images[0]),
+        val_images=len(images[1]) if images[1] else 0,
+        world_size=world_size,
+    )
+    named = zip(("train", "val"), images, strict=True)
+    saver.images = {split: found.digest() for split, found in named if found}
+    if resume:
+        check_images(resume, saver.images)
     data = PretrainData(parsed, *images, device, trainer.num_devices)
     data.check_size(world_size)
     data.choose_loader()
@@ -197,7 +211,7 @@ def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = N
         model = model.to(memory_format=torch.channels_last)
     if trainer.is_global_zero:
         folder.create(parsed)
-    return Run(cfg, folder, trainer, recorder, data, model, resume)
+    return Run(cfg, folder, trainer, recorder, data, model, resume, left_out)
 
 
 def pretrain(cfg: DictConfig) -> Path:
@@ -210,40 +224,3 @@ def pretrain(cfg: DictConfig) -> Path:
     """
     run = prepare(cfg)
     return run if isinstance(run, Path) else run.fit()
-
-
-def _checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> str | None:
-    if cfg.resume_from_checkpoint is not None:
-        path = Path(cfg.resume_from_checkpoint)
-        if not path.is_file():
-            raise FileNotFoundError(f"resume_from_checkpoint={path}: there is no such file")
-        check_checkpoint(path, cfg)
-        return str(path)
-    last = folder.last_checkpoint
-    if not cfg.auto_resume.enabled or not last.is_file():
-        return None
-    hours = (time.time() - last.stat().st_mtime) / 3600
-    limit = cfg.auto_resume.max_hours
-    if limit is not None and hours > limit:
-        print(f"{last} is {hours:.1f} hours old (auto_resume.max_hours={limit}): starts anew")
-        return None
-    try:
-        check_checkpoint(last, cfg)
-    except ValueError as error:
-        raise ValueError(f"{error}; remove it to start anew") from error
-    return str(last)
-
-
-def _closing(summary: dict[str, Any], folder: RunFolder) -> str:
-    last = summary["last_epoch"]
-    parts = [f"loss {last[name]:.4f}" for name in LOSSES if name in last]
-    if "val_acc1" in last:
-        parts.append(f"online accuracy {last['val_acc1']:.2f} %")
-    if "knn_acc1" in summary:
-        parts.append(f"kNN accuracy {summary['knn_acc1']:.2f} %")
-    if "untrained_knn_acc1" in summary:
-        parts.append(f"untrained {summary['untrained_knn_acc1']:.2f} %")
-    return (
-        f"finished {summary['name']} in {summary['seconds']:.0f} s: {', '.join(parts)}; "
-        f"see {folder.path}"
-    )

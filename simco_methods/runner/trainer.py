@@ -11,6 +11,7 @@ from typing import Any
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback, LearningRateMonitor
 from lightning.pytorch.loggers import TensorBoardLogger, WandbLogger
+from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
@@ -19,8 +20,11 @@ from simco_methods.compiling import CompileForwards
 from simco_methods.config import runs_on_cpu
 from simco_methods.config.schema import TRAINER_KEYS
 from simco_methods.data import has_validation
+from simco_methods.runner.finite import FiniteGuard
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.recorder import Recorder
+from simco_methods.runner.saver import Saver
+from simco_methods.runner.stopping import StopOnSignal
 
 
 def process_rank() -> int:
@@ -31,8 +35,17 @@ def process_rank() -> int:
     return 0
 
 
-def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Trainer:
-    """The Trainer of a run: Lightning's keys in ``cfg``, our loggers, our recorder."""
+def build_trainer(
+    cfg: DictConfig, folder: RunFolder, recorder: Recorder, saver: Saver, first_step: int
+) -> Trainer:
+    """The Trainer of a run: Lightning's keys in ``cfg``, our loggers and callbacks.
+
+    Args:
+        cfg: a completed config.
+        folder: of the run.
+        recorder, saver: of the run.
+        first_step: where its curves go on; what an earlier start drew beyond is forgotten.
+    """
     # Lightning's notes on missing GPUs and loggers, and one on its own use of torch; other warnings
     # stay.
     warnings.filterwarnings("ignore", message=".*isinstance.treespec.*")
@@ -48,16 +61,25 @@ def build_trainer(cfg: DictConfig, folder: RunFolder, recorder: Recorder) -> Tra
         settings.setdefault("enable_progress_bar", False)
     if not has_validation(cfg.data):
         settings["limit_val_batches"] = 0
-    callbacks: list[Callback] = [recorder, LearningRateMonitor(logging_interval="step")]
+    callbacks: list[Callback] = [
+        StopOnSignal(),
+        FiniteGuard(folder, cfg.on_nonfinite == "skip"),
+        LearningRateMonitor(logging_interval="step"),
+        recorder,
+        saver,
+    ]
     if cfg.performance.compile:
         callbacks.append(CompileForwards())
     if cfg.analysis.enabled:
         callbacks.append(DuringTraining(cfg, folder.path / "analysis"))
+    if SLURMEnvironment.detect():
+        # Lightning's own requeueing saves wherever a step is interrupted.
+        settings.setdefault("plugins", []).append(SLURMEnvironment(auto_requeue=False))
     try:
         return Trainer(
             **settings,
             use_distributed_sampler=False,  # the sampler shares the images out itself
-            logger=_loggers(cfg, folder),
+            logger=_loggers(cfg, folder, first_step),
             callbacks=callbacks,
             default_root_dir=folder.path,
         )
@@ -73,9 +95,15 @@ def end_loggers(trainer: Trainer) -> None:
                 logger.experiment.finish()
 
 
-def _loggers(cfg: DictConfig, folder: RunFolder) -> list[Any]:
+def _loggers(cfg: DictConfig, folder: RunFolder, first_step: int) -> list[Any]:
     loggers: list[Any] = [
-        TensorBoardLogger(folder.path, name="tensorboard", version="", default_hp_metric=False)
+        TensorBoardLogger(
+            folder.path,
+            name="tensorboard",
+            version="",
+            default_hp_metric=False,
+            purge_step=first_step or None,
+        )
     ]
     if cfg.wandb.enabled:
         loggers.append(

@@ -23,6 +23,7 @@ def main() -> None:
     from simco_methods.analyze import analyze
     from simco_methods.config import complete
     from simco_methods.runner.folder import RunFolder
+    from simco_methods.runner.stopping import RunStopped
     from simco_methods.runner.train import prepare
     from simco_methods.runner.trainer import process_rank
 
@@ -40,6 +41,8 @@ def main() -> None:
             wanted = json.loads(file.read_text(encoding="utf-8"))
             if not (file.parent / wanted["file"]).exists():
                 analyze(checkpoint, wanted["arguments"], file.parent)
+    except RunStopped as stop:
+        sys.exit(str(stop))
     except KeyboardInterrupt as interrupt:
         print(interrupt)
         sys.exit(130)

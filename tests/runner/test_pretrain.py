@@ -2,7 +2,6 @@
 
 import csv
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from simco_methods.host import HOST
 from simco_methods.methods import METHODS
 from simco_methods.report import report
 from simco_methods.runner import train
-from simco_methods.runner.recorder import LOSSES, Recorder
+from simco_methods.runner.recorder import LOSSES
 from simco_methods.runner.train import pretrain
 from tests.helpers import BASELINES, LEAVES, compose_config
 
@@ -158,46 +157,6 @@ def test_each_run_has_its_own_run_of_wandb(tmp_path, monkeypatch):
         assert len(list((folder / "wandb").glob("offline-run-*"))) == 1
 
 
-class Stop(RuntimeError):
-    pass
-
-
-@pytest.mark.parametrize("leaf", [*OURS, *THEIRS])
-def test_an_interrupted_run_ends_as_if_it_had_not_been(leaf, tmp_path, monkeypatch):
-    changes = {}
-    if "momentum" in compose_config(leaf):
-        changes["momentum__final_tau"] = 1.0
-    # Workers begin to load as soon as their iterator is made, before Lightning has said the epoch.
-    workers = int(leaf.endswith("plus"))
-    changes.update(max_epochs=3, accumulate_grad_batches=2, data__num_workers=workers)
-    straight = pretrain(quick(leaf, tmp_path / "straight", **changes))
-
-    start = Recorder.on_train_epoch_start
-
-    def stop(self, trainer, module):
-        if trainer.current_epoch == 2:
-            raise Stop
-        start(self, trainer, module)
-
-    cfg = quick(leaf, tmp_path / "stopped", **changes)
-    with monkeypatch.context() as patched:
-        patched.setattr(Recorder, "on_train_epoch_start", stop)
-        with pytest.raises(Stop):
-            pretrain(cfg)
-    stopped = tmp_path / "stopped"
-    assert len(rows(stopped)) == 2 and not (stopped / "summary.json").exists()
-    pretrain(cfg)
-    one, other = weights(straight), weights(stopped)
-    assert one.keys() == other.keys()
-    different = [key for key in one if not torch.equal(one[key], other[key])]
-    assert not different
-    timing = ("seconds", "images_per_second")
-    for expected, row in zip(rows(straight), rows(stopped), strict=True):
-        assert {k: v for k, v in row.items() if k not in timing} == {
-            k: v for k, v in expected.items() if k not in timing
-        }
-
-
 def test_another_configuration_is_not_continued(tmp_path):
     folder = pretrain(quick("digits/simco", tmp_path / "run", max_epochs=1))
     with pytest.raises(ValueError, match="method_kwargs.tau_beta: 1.0 there, 2.0 here"):
@@ -280,22 +239,16 @@ def test_an_explicit_checkpoint_extends_a_run(tmp_path):
         )
 
 
-def test_broken_checkpoints_are_named(tmp_path):
+def test_checkpoints_of_something_else_are_named(tmp_path):
     folder = pretrain(quick("digits/simco", tmp_path / "run", max_epochs=1))
-    last = folder / "checkpoints" / "last.ckpt"
     (folder / "summary.json").unlink()
-    whole = last.read_bytes()
-    for content in (whole[: len(whole) // 2], b""):
-        last.write_bytes(content)
-        with pytest.raises(ValueError, match=f"{last} is no checkpoint.*remove it to start anew"):
-            pretrain(quick("digits/simco", folder, max_epochs=1))
     exported = tmp_path / "backbone.pth"
     torch.save({"conv1.weight": torch.zeros(1)}, exported)
     with pytest.raises(ValueError, match="backbone.pth is no checkpoint.*not written by simco"):
         pretrain(quick("digits/simco", tmp_path / "b", resume_from_checkpoint=str(exported)))
-    last.write_bytes(whole)
+    last = folder / "checkpoints" / "last.ckpt"
     checkpoint = torch.load(last, weights_only=True)
-    checkpoint["epoch"] = 9
+    checkpoint["PretrainData"]["next_epoch"] = 10
     torch.save(checkpoint, last)
     with pytest.raises(ValueError, match="has 10 epochs, more than max_epochs=1"):
         pretrain(quick("digits/simco", folder, max_epochs=1))
@@ -332,24 +285,6 @@ def test_other_precisions(precision, tmp_path):
     assert weights(folder)["queues.0.keys"].dtype == torch.float32
 
 
-def test_a_diverged_run_leaves_valid_json(tmp_path):
-    folder = pretrain(
-        quick(
-            "digits/simco",
-            tmp_path / "run",
-            max_epochs=2,
-            optimizer__lr=1e12,
-            limit_train_batches=6,
-        )
-    )
-
-    def refuse(constant):
-        raise AssertionError(constant)
-
-    text = (folder / "summary.json").read_text()
-    assert json.loads(text, parse_constant=refuse)["last_epoch"]["train_nce_loss"] is None
-
-
 def test_places_that_cannot_be_written_are_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="the run's folder cannot be made.*file"):
@@ -358,14 +293,16 @@ def test_places_that_cannot_be_written_are_named(tmp_path):
 
 def test_lightning_s_refusals_are_passed_on(tmp_path):
     with pytest.raises(ValueError, match="Lightning refuses these settings"):
-        pretrain(quick("digits/simco", tmp_path / "run", accelerator="tpu"))
+        # More of them than any machine has.
+        pretrain(quick("digits/simco", tmp_path / "run", accelerator="gpu", devices=[97]))
 
 
 def test_nothing_is_built_for_a_bad_config(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("something was built")
 
-    monkeypatch.setitem(METHODS, "simco", SimpleNamespace(add_and_assert_specific_cfg=refuse))
+    unbuilt = type("Unbuilt", (METHODS["simco"],), {"__init__": refuse})
+    monkeypatch.setitem(METHODS, "simco", unbuilt)
     monkeypatch.setattr(train, "PretrainData", refuse)
     cfg = quick("digits/simco", tmp_path / "run", optimizer__learning_rate=1)
     with pytest.raises(ValueError, match="optimizer.learning_rate is no key of the runner"):

@@ -1,0 +1,99 @@
+"""What a run says of itself: when it begins, in its summary, when it ends."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from simco_methods.data.draws import ViewSettings
+from simco_methods.host import HOST
+from simco_methods.machine import peak_memory_mib, versions
+from simco_methods.runner.finite import FiniteGuard
+from simco_methods.runner.folder import RunFolder
+from simco_methods.runner.notes import notes
+from simco_methods.runner.plots import LOSSES
+
+if TYPE_CHECKING:
+    from simco_methods.runner.train import Run
+
+
+def introduction(run: Run) -> list[str]:
+    """What is said of a run before it trains, a line each."""
+    cfg, model, data = run.model.cfg, run.model, run.data
+    size, accumulated = cfg.optimizer.batch_size, cfg.accumulate_grad_batches
+    batch = size * run.world_size
+    parameters = sum(p.numel() for p in model.backbone.parameters()) / 1e6
+    negatives = ""
+    if hasattr(model, "negatives_per_anchor"):  # not with solo-learn's own methods
+        negatives = f", {model.negatives_per_anchor(batch)} negatives per anchor"
+    lines = [
+        f"{cfg.name}: {cfg.method} on {cfg.data.dataset}, {cfg.backbone.name} "
+        f"({parameters:.1f} M parameters), host {HOST}, seed {cfg.seed}",
+        f"  {len(data.train)} training images, {len(data.val) if data.val else 'none'} to "
+        f"validate on; {run.hardware}",
+        f"  effective batch {batch * accumulated} ({size} x {run.world_size} process(es) x "
+        f"{accumulated} accumulated), learning rate {model.lr:g}{negatives}",
+        f"  {data.loader}",
+        f"  folder {run.folder.path}",
+    ]
+    if cfg.debug_augmentations:
+        lines += [f"  {ViewSettings.from_config(view)}" for view in cfg.augmentations]
+    said = notes(cfg, train_images=len(data.train), world_size=run.world_size)
+    lines += [f"  note: {line}" for line in (*run.left_out, *said)]
+    if run.resume:
+        lines.append(f"  continues from {run.resume}")
+    return lines
+
+
+def summary_of(run: Run, trained: dict[str, float], started: float) -> dict[str, Any]:
+    """The content of summary.json.
+
+    Args:
+        run: that has been trained.
+        trained: offline kNN accuracies.
+        started: time in seconds since the epoch.
+    """
+    cfg, recorder = run.cfg, run.recorder
+    last = recorder.history[-1]
+    return {
+        "name": cfg.name,
+        "method": cfg.method,
+        "symmetric": bool(cfg.method_kwargs.get("symmetric", cfg.method == "simco")),
+        "dataset": cfg.data.dataset,
+        "backbone": cfg.backbone.name,
+        "seed": cfg.seed,
+        "epochs": len(recorder.history),
+        "fingerprint": run.folder.fingerprint,
+        "host": HOST,
+        # Of the last epoch, never of the best one.
+        "last_epoch": {k: v for k, v in last.items() if k.startswith(("train_", "val_"))},
+        **trained,
+        **{f"untrained_{name}": value for name, value in recorder.untrained.items()},
+        "seconds": round(recorder.seconds, 1),
+        "images_per_second": statistics.median(r["images_per_second"] for r in recorder.history),
+        "peak_memory_mib": peak_memory_mib(run.trainer.strategy.root_device),
+        "processes": run.world_size,
+        "steps_left_out": run.callback(FiniteGuard).skipped,
+        "loader": "workers" if run.data.resident is None else "device",
+        "compiled": cfg.performance.compile,
+        "hardware": run.hardware,
+        "versions": versions(),
+        "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
+    }
+
+
+def closing(summary: dict[str, Any], folder: RunFolder) -> str:
+    """The line that ends a run."""
+    last = summary["last_epoch"]
+    parts = [f"loss {last[name]:.4f}" for name in LOSSES if name in last]
+    if "val_acc1" in last:
+        parts.append(f"online accuracy {last['val_acc1']:.2f} %")
+    if "knn_acc1" in summary:
+        parts.append(f"kNN accuracy {summary['knn_acc1']:.2f} %")
+    if "untrained_knn_acc1" in summary:
+        parts.append(f"untrained {summary['untrained_knn_acc1']:.2f} %")
+    return (
+        f"finished {summary['name']} in {summary['seconds']:.0f} s: {', '.join(parts)}; "
+        f"see {folder.path}"
+    )

@@ -1,0 +1,128 @@
+"""Which checkpoint a run goes on from, and whether it may."""
+
+from __future__ import annotations
+
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from simco_methods.runner.folder import RunFolder, differences
+from simco_methods.runner.trainer import process_rank
+
+
+class Unreadable(ValueError):
+    """A file that is no checkpoint, or not a whole one."""
+
+
+def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Path | None:
+    """The checkpoint that ``resume_from_checkpoint`` names, or the newest whole one of the folder.
+
+    Raises:
+        FileNotFoundError: the one that is named is not there.
+        ValueError: none that is whole, or one that a run of ``cfg`` may not go on from.
+    """
+    if cfg.resume_from_checkpoint is not None:
+        path = Path(cfg.resume_from_checkpoint)
+        if not path.is_file():
+            raise FileNotFoundError(f"resume_from_checkpoint={path}: there is no such file")
+        check_checkpoint(path, cfg)
+        return path
+    newest = [folder.last_checkpoint, folder.previous_checkpoint]
+    newest = [path for path in newest if path.is_file()]
+    if not cfg.auto_resume.enabled or not newest:
+        return None
+    hours = (time.time() - newest[0].stat().st_mtime) / 3600
+    limit = cfg.auto_resume.max_hours
+    if limit is not None and hours > limit:
+        _say(f"{newest[0]} is {hours:.1f} hours old (auto_resume.max_hours={limit}): starts anew")
+        return None
+    faults = []
+    for path in newest:
+        try:
+            check_checkpoint(path, cfg)
+        except Unreadable as error:
+            faults.append(error)
+        except ValueError as error:
+            raise ValueError(f"{error}\nRemove it to start anew") from error
+        else:
+            for fault in faults:
+                _say(f"note: {fault}: goes on from the one before, {path}")
+            return path
+    raise ValueError("\n".join(map(str, faults)) + "\nRemove what is there to start anew")
+
+
+def _say(line: str) -> None:
+    if process_rank() == 0:
+        print(line, flush=True)
+
+
+def read_checkpoint(path: Path, verify: bool = True) -> dict[str, Any]:
+    """A checkpoint of the runner; tensors are read from disk as they are needed.
+
+    Args:
+        path: of the file.
+        verify: whether its check sums are held against all of its bytes.
+
+    Raises:
+        Unreadable: no checkpoint, not a whole one, or one that the runner did not write.
+    """
+    reason = ""
+    try:
+        if verify:
+            with zipfile.ZipFile(path) as parts:
+                broken = parts.testzip()
+            if broken:
+                raise ValueError(f"its part {broken} is damaged")
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        OmegaConf.create(checkpoint["simco_methods"]["config"])
+        return checkpoint
+    except (KeyError, TypeError):
+        reason = "it was not written by simco-pretrain; continue it with what wrote it"
+    except Exception as error:  # whatever the bytes do to the readers
+        reason = f"{type(error).__name__}: {error}"
+    raise Unreadable(f"{path} is no checkpoint that simco-pretrain can continue ({reason[:200]})")
+
+
+def check_checkpoint(path: Path, cfg: DictConfig) -> None:
+    """Whether a run of ``cfg`` may go on from ``path``: only ``max_epochs`` may differ.
+
+    Raises:
+        ValueError: no checkpoint of the runner, or one of another configuration.
+    """
+    checkpoint = read_checkpoint(path)
+    differ = differences(OmegaConf.create(checkpoint["simco_methods"]["config"]), cfg)
+    extended = differ.pop("max_epochs", None)
+    if differ:
+        raise ValueError(f"{path} is of another configuration:\n" + "\n".join(differ.values()))
+    done = checkpoint["PretrainData"]["next_epoch"]
+    if done > cfg.max_epochs:
+        raise ValueError(f"{path} has {done} epochs, more than max_epochs={cfg.max_epochs}")
+    if extended:
+        _say(f"the schedule is stretched: {extended.strip()}")
+
+
+def check_images(path: Path, images: dict[str, str]) -> None:
+    """Whether the images are those that the run of a checkpoint began with.
+
+    Raises:
+        ValueError: they are not; the order of the images would be another.
+    """
+    there = read_checkpoint(path, verify=False)["simco_methods"].get("images") or {}
+    differ = [split for split in there if there[split] != images.get(split)]
+    if differ:
+        raise ValueError(
+            f"the images ({', '.join(differ)}) are not those that the run of {path} began with: "
+            "put those back, or start anew by auto_resume.enabled=false"
+        )
+
+
+def first_step(path: Path | None) -> int:
+    """The step at which loggers go on from a checkpoint, 0 without one."""
+    if path is None:
+        return 0
+    loops = read_checkpoint(path, verify=False)["loops"]["fit_loop"]
+    return loops["epoch_loop.state_dict"]["_batches_that_stepped"]
