@@ -32,6 +32,7 @@ def _expected_warnings():
             ".*Total length of `.*` across ranks is zero.*",
             ".*does not have many workers.*",
             ".*the embedding.*",
+            ".*at its chance level.*",
             ".*isinstance.treespec.*",
         ):
             warnings.filterwarnings("ignore", message=message)
