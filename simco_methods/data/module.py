@@ -14,7 +14,7 @@ from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet
 from simco_methods.data.plain import PlainLoader, plain_batches
 from simco_methods.data.resident import DeviceLoader, DoesNotFit, ResidentImages
-from simco_methods.data.workers import leave_signals_to_the_run
+from simco_methods.data.workers import leave_signals_to_the_run, with_workers
 from simco_methods.progress import position
 
 LOADERS = ("auto", "device", "workers")
@@ -156,7 +156,7 @@ class PretrainData(pl.LightningDataModule):
 
     def _workers(self, dataset: Dataset, **options: Any) -> DataLoader:
         workers = self.cfg.data.num_workers
-        return DataLoader(
+        loader = DataLoader(
             dataset,
             batch_size=self.cfg.optimizer.batch_size,
             num_workers=workers,
@@ -167,3 +167,4 @@ class PretrainData(pl.LightningDataModule):
             generator=torch.Generator(),
             **options,
         )
+        return with_workers(loader)

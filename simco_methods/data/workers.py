@@ -1,9 +1,33 @@
-"""Worker processes of a loader, and the signals that are not for them."""
+"""Worker processes of a loader: the signals that are not for them, and how they end."""
 
 from __future__ import annotations
 
+import atexit
 import signal
+import weakref
 from typing import Any
+
+from torch.utils.data import DataLoader
+
+_loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
+
+
+def with_workers(loader: DataLoader) -> DataLoader:
+    """The loader, whose workers will be ended by :func:`end_workers`, or where Python ends."""
+    if loader.num_workers and not _loaders:
+        # Called before the exit of multiprocessing, which tells workers once and waits for them.
+        atexit.unregister(end_workers)
+        atexit.register(end_workers)
+    _loaders.add(loader)
+    return loader
+
+
+def end_workers() -> None:
+    """Ends the workers that wait for a next epoch, or that an error has left behind."""
+    for loader in list(_loaders):
+        iterator, loader._iterator = loader._iterator, None
+        if iterator is not None:
+            iterator._shutdown_workers()
 
 
 def leave_signals_to_the_run(worker: int) -> None:

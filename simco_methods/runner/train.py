@@ -20,6 +20,7 @@ from simco_methods.config import complete, parse, refusals_named
 from simco_methods.data import ImageSet, PretrainData, read_images
 from simco_methods.data.decode import UnreadableImage
 from simco_methods.data.readable import readable_only
+from simco_methods.data.workers import end_workers
 from simco_methods.files import write_json
 from simco_methods.machine import hardware
 from simco_methods.methods import find_method
@@ -79,6 +80,7 @@ class Run:
         except KeyboardInterrupt as interrupt:
             raise Interrupted(self._interrupted) from interrupt
         finally:
+            end_workers()
             self.folder.leave()
         return self.folder.path
 
