@@ -68,6 +68,7 @@ def composing_fault(error: Exception, arguments: list[str], task: str) -> str | 
     """
     if any(frame.name == task for frame in traceback.extract_tb(error.__traceback__)):
         return None
+    given = " ".join(arguments)
     if isinstance(error, MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         return f"{mark.name}, line {mark.line + 1}: {error.problem or error.context}"
@@ -78,8 +79,10 @@ def composing_fault(error: Exception, arguments: list[str], task: str) -> str | 
         return _line(error) + _did_you_mean(name, options) + there
     if isinstance(error, HydraException):
         cause = _line(error.__cause__) if error.__cause__ else ""
-        return _line(error).replace("++", "").rstrip(".") + (f": {cause}" if cause else "")
-    given = " ".join(arguments)
+        said = _line(error).replace("++", "").rstrip(".") + (f": {cause}" if cause else "")
+        keys = [argument.lstrip("+~").split("=")[0] for argument in arguments]
+        named = not keys or any(key in said for key in keys)
+        return said if named else f"{said} ({given})"
     return f"no config can be composed of {given} ({type(error).__name__}: {_line(error)})"
 
 

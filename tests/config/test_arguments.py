@@ -68,6 +68,8 @@ def test_all_that_cannot_be_read_is_listed():
         ),
         (["augmentations.7.crop_size=1"], "augmentations.7.crop_size=1: list index out of range"),
         (["~augmentations.0"], "no config can be composed of ~augmentations.0 (TypeError"),
+        (["contrast=${oc.env:NO}"], "Error resolving interpolation '${oc.env:NO}', possible"),
+        (["contrast=${oc.env:NO}"], "(contrast=${oc.env:NO})"),
         (["~nothing"], "Could not delete from config. 'nothing' does not exist"),
         (["+seed=3"], "Could not append to config. An item is already at 'seed'"),
     ],

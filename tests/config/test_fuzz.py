@@ -134,7 +134,7 @@ def test_mutated_configs(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(3))
 def test_mutated_configs_of_every_data_set(seed, capsys):
     leaves = [leaf for leaf in LEAVES if not leaf.startswith("custom")]  # it asks for a folder
     counts = fuzz(leaves, cases=2000, seed=seed)
@@ -180,6 +180,8 @@ def fuzz_overrides(cases, seed):
         drawn = [override(draw, keys) for _ in range(draw.choice([1, 1, 2]))]
         arguments = [text for text, _ in drawn]
         names = {part for _, key in drawn for part in (key, key.split(".")[-1], key.split(".")[0])}
+        if {"~recipe", "~dataset", "~contrast"} & set(arguments):
+            names |= {"is not set"}  # all that a whole file would have set
         try:
             check_arguments(["--config-name", "digits/decoupled_moco", *arguments])
         except ValueError as error:
@@ -203,7 +205,7 @@ def test_random_overrides(capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_more_random_overrides(seed, capsys):
     counts = fuzz_overrides(500, seed=seed + 10)
     assert min(counts[k] for k in ("refused", "accepted", "not read", "not composed")) > 5, counts
