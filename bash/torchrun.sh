@@ -18,6 +18,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$here/bash/setup.sh"
 nodes=${NNODES:-1}
 processes=${NPROC:-$(python -c 'import torch; print(max(1, torch.cuda.device_count()))')}
-exec torchrun --nnodes "$nodes" --node_rank "${NODE_RANK:-0}" --nproc_per_node "$processes" \
-  --master_addr "${MASTER_ADDR:-127.0.0.1}" --master_port "${MASTER_PORT:-29500}" \
+exec python -m torch.distributed.run --nnodes "$nodes" --node_rank "${NODE_RANK:-0}" \
+  --nproc_per_node "$processes" --master_addr "${MASTER_ADDR:-127.0.0.1}" \
+  --master_port "${MASTER_PORT:-29500}" \
   -m simco_methods.pretrain "$@" "num_nodes=$nodes" "devices=$processes" strategy=ddp

@@ -93,13 +93,13 @@ def composed(overrides):
 
 def test_what_torchrun_starts(start, tmp_path):
     settings = {"NNODES": 2, "NODE_RANK": 1, "NPROC": 4, "MASTER_ADDR": "10.0.0.1"}
-    process = start("torchrun.sh", *ARGUMENTS, commands={"torchrun": RECORDED}, **settings)
+    process = start("torchrun.sh", *ARGUMENTS, commands={"python": RECORDED}, **settings)
     assert process.wait(60) == 0, process.stdout.read()
     (call,) = calls(tmp_path)
     launcher, overrides = call.split(" -m simco_methods.pretrain --config-name digits/simco ")
     assert launcher == (
-        "torchrun --nnodes 2 --node_rank 1 --nproc_per_node 4 --master_addr 10.0.0.1 "
-        "--master_port 29500"
+        "python -m torch.distributed.run --nnodes 2 --node_rank 1 --nproc_per_node 4 "
+        "--master_addr 10.0.0.1 --master_port 29500"
     )
     cfg = composed(overrides)
     assert (cfg.num_nodes, cfg.devices, cfg.strategy) == (2, 4, "ddp")
