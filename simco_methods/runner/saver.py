@@ -78,7 +78,7 @@ class Saver(Checkpoint):
         part, failure = self.folder.last_checkpoint.with_suffix(".part"), ""
         try:
             trainer.save_checkpoint(part)
-        except (OSError, RuntimeError) as error:  # torch's writer raises either
+        except OSError as error:
             failure = str(error)
             trainer.strategy.barrier()  # where the others wait
         else:

@@ -29,7 +29,9 @@ from simco_methods.runner.stopping import StopOnSignal
 
 def process_rank() -> int:
     """This process's number before a process group exists, from the launcher's environment."""
-    for name in ("RANK", "SLURM_PROCID", "LOCAL_RANK"):
+    # A shell that SLURM gives has its variables too, and starts processes that are not its.
+    slurm = ("SLURM_PROCID",) if SLURMEnvironment.detect() else ()
+    for name in ("RANK", *slurm, "LOCAL_RANK"):
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])
     return 0
