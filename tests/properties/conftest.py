@@ -10,7 +10,7 @@ _COMMON = {
     "suppress_health_check": [HealthCheck.too_slow],
 }
 settings.register_profile(
-    "suite", max_examples=30, stateful_step_count=20, derandomize=True, **_COMMON
+    "suite", max_examples=60, stateful_step_count=20, derandomize=True, **_COMMON
 )
 settings.register_profile("slow", max_examples=500, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))

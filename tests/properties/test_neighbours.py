@@ -10,18 +10,19 @@ from tests.host.test_knn import reference
 from tests.properties.drawn import Rows, seeds
 
 distances = st.sampled_from(["cosine", "euclidean"])
-memories = st.integers(1, 2**14) | st.sampled_from([2**20, 2**27])
+memories = st.integers(1, 2**18) | st.sampled_from([1, 2**20, 2**27])
 
 
 @given(
-    count=st.integers(1, 400),
+    count=st.integers(1, 400) | st.integers(256, 1200),
     queries=st.integers(1, 30),
     dim=st.integers(1, 12),
-    k=st.integers(1, 40),
+    k=st.integers(1, 5) | st.integers(1, 40),
     distance=distances,
     memory=memories,
     dtype=st.sampled_from([torch.float16, torch.bfloat16, torch.float32]),
-    kind=st.sampled_from(["random", "duplicates", "identical", "zero rows", "orthonormal"]),
+    kind=st.just("random")
+    | st.sampled_from(["duplicates", "identical", "zero rows", "orthonormal"]),
     seed=seeds,
 )
 def test_finds_the_nearest(count, queries, dim, k, distance, memory, dtype, kind, seed):

@@ -45,15 +45,17 @@ def test_processes_share_every_global_batch(length, batch_size, world, seed, epo
 
 probabilities = st.sampled_from([0.0, 0.3, 1.0])
 amounts = st.sampled_from([0.0, 0.4, 1.0, 1.5])
-pixels = st.integers(1, 40) | st.integers(1, 4000) | st.sampled_from([1, 3000])
+pixels = st.integers(1, 4) | st.integers(1, 40) | st.integers(1, 4000)
+
+shares = st.floats(1e-3, 1) | st.sampled_from([0.01, 0.08, 1.0])
 
 
 @st.composite
 def view_settings(draw):
-    low, high = sorted(draw(st.tuples(st.floats(1e-3, 1), st.floats(1e-3, 1))))
+    low, high = sorted(draw(st.tuples(shares, shares)))
     return ViewSettings(
         crop_size=16,
-        scale=draw(st.sampled_from([None, (low, high)])),
+        scale=draw(st.sampled_from([None, (low, high), (low, low)])),
         interpolation="bicubic",
         amounts=(*(draw(amounts) for _ in range(3)), draw(st.sampled_from([0.0, 0.1, 0.5]))),
         **{
