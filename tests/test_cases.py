@@ -39,6 +39,27 @@ def test_no_decay_on_vectors_and_the_probe_at_its_own_rate(name, symmetric):
     assert vectors > 5
 
 
+# ---- the EMA's coefficient -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize("limit", [5, 0.5])
+def test_tau_ends_at_its_final_value_in_an_epoch_that_is_cut_short(accumulate, limit):
+    """Also where accumulation does not divide it: an update an optimiser step, none more."""
+    changes = {"momentum__base_tau": 0.5, "momentum__final_tau": 1.0}
+    model = build("simmoco", accumulate_grad_batches=accumulate, max_epochs=2, **changes)
+    taus, update = [], model.momentum_updater.update_pairs
+    model.momentum_updater.update_pairs = lambda pairs: (
+        taus.append(model.momentum_updater.cur_tau),
+        update(pairs),
+    )
+    options = {"accumulate_grad_batches": accumulate, "limit_train_batches": limit}
+    run = fit(model, [batch(seed=seed) for seed in range(10)], max_epochs=2, **options)
+    assert len(taus) == run.global_step == 2 * math.ceil(5 / accumulate)
+    assert taus[0] == 0.5 and taus == sorted(set(taus))
+    assert model.momentum_updater.cur_tau == 1.0
+
+
 # ---- memory format and precision -----------------------------------------------------------------
 
 
