@@ -223,8 +223,8 @@ def _odd_views(cfg: DictConfig) -> Iterator[str]:
         if len(sizes) > 1 or count != 2:
             yield (
                 f"augmentations give {count} views of {sorted(sizes)} pixels; {cfg.get('method')} "
-                "needs two views of one size (multi-crop is not supported): num_crops of 2 in all, one "
-                "crop_size"
+                "needs two views of one size (multi-crop is not supported): num_crops of 2 in all, "
+                "one crop_size"
             )
 
 
