@@ -1,3 +1,4 @@
+import gc
 import os
 import warnings
 
@@ -21,6 +22,17 @@ def pytest_runtest_setup(item):
         problem = solo_learn_problem()
         if problem is not None:
             pytest.skip(problem or ABSENT)
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """W&B, silent, with nothing of its service left from before or for after."""
+    module = pytest.importorskip("wandb", reason="needs the extra wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    module.teardown()
+    yield module
+    gc.collect()
+    module.teardown()
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -14,22 +15,27 @@ from simco_methods import files
 from simco_methods.files import lock
 from simco_methods.runner import saver
 from simco_methods.runner.recorder import Recorder
-from simco_methods.runner.saver import Saver
 from simco_methods.runner.stopping import Interrupted, RunStopped
 from simco_methods.runner.train import pretrain
 from tests.runner.test_pretrain import quick, rows
-from tests.runner.test_survival import die_at, everything, in_a_child, told_at
+from tests.runner.test_survival import (
+    RECORDER,
+    SAVER,
+    everything,
+    in_a_child,
+    kill,
+    told_at,
+    trains_until,
+)
 
 SHORT = {"max_epochs": 3, "limit_train_batches": 2, "limit_val_batches": 1}
 
 
 @pytest.fixture
-def killed(tmp_path, monkeypatch):
+def killed(tmp_path):
     """The folder of a run that was killed in its third epoch, and its config."""
     cfg = quick("digits/mocov2", tmp_path / "killed", **SHORT)
-    with monkeypatch.context() as patched:
-        die_at(patched, Recorder, "on_train_epoch_start", 4)  # once when training starts
-        assert in_a_child(lambda: pretrain(cfg)) == -signal.SIGKILL
+    kill(cfg, RECORDER, "on_train_epoch_start", 4)  # once when training starts
     folder = tmp_path / "killed" / "checkpoints"
     assert {path.name for path in folder.iterdir()} == {"last.ckpt", "previous.ckpt", "args.json"}
     return folder, cfg
@@ -81,34 +87,28 @@ def test_nothing_is_begun_anew_where_both_are_broken(killed):
     assert len(rows(pretrain(cfg))) == 3
 
 
-def test_a_run_that_is_started_anew_leaves_no_way_back_to_the_former(killed, monkeypatch):
+def test_a_run_that_is_started_anew_leaves_no_way_back_to_the_former(killed):
     folder, cfg = killed
     cfg.auto_resume.enabled = False
-    with monkeypatch.context() as patched:
-        die_at(patched, Saver, "on_train_epoch_end", 1, after=True)
-        assert in_a_child(lambda: pretrain(cfg)) == -signal.SIGKILL
+    kill(cfg, SAVER, "on_train_epoch_end", 1, True)
     assert [path.name for path in folder.glob("*.ckpt")] == ["last.ckpt"]
 
 
-def full_disk(limit):
-    """A disk that has room for files of ``limit`` bytes, in this process."""
+def trains_on_a_full_disk(cfg, limit, told):
+    """As with room for files of ``limit`` bytes only; what the run says goes to ``told``."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        pretrain(cfg)
+    except RunStopped as stop:
+        told.write_text(str(stop))
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(killed, tmp_path):
     folder, cfg = killed
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    told = tmp_path / "told"
-
-    def trains():
-        full_disk(len(before["last.ckpt"]) // 2)
-        try:
-            pretrain(cfg)
-        except RunStopped as stop:
-            told.write_text(str(stop))
-
-    assert in_a_child(trains) == 0
+    told, limit = tmp_path / "told", len(before["last.ckpt"]) // 2
+    assert in_a_child(trains_on_a_full_disk, cfg, limit, told) == 0
     assert f"the checkpoint cannot be written to {folder}" in told.read_text()
     assert "The one before is whole" in told.read_text()
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
@@ -177,6 +177,17 @@ def curves(folder):
     )
 
 
+def dies_with_points_on_disk(cfg):
+    start = saver.Saver.on_train_batch_start
+
+    def with_all_on_disk(self, trainer, *args):
+        saver._flush(trainer)
+        start(self, trainer, *args)
+
+    saver.Saver.on_train_batch_start = with_all_on_disk
+    trains_until(cfg, SAVER, "on_train_batch_start", 4)
+
+
 def test_curves_have_each_point_once(tmp_path, monkeypatch):
     changes = {"max_epochs": 3, "limit_train_batches": 4, "limit_val_batches": 1}
     straight = pretrain(quick("digits/mocov2", tmp_path / "straight", **changes))
@@ -185,14 +196,7 @@ def test_curves_have_each_point_once(tmp_path, monkeypatch):
         told_at(patched, signal.SIGTERM, 1)
         with pytest.raises(Interrupted):
             pretrain(cfg)
-    start = Saver.on_train_batch_start
-
-    def with_all_on_disk(self, trainer, *args):
-        saver._flush(trainer)
-        start(self, trainer, *args)
-
-    with monkeypatch.context() as patched:  # with points beyond the checkpoint
-        patched.setattr(Saver, "on_train_batch_start", with_all_on_disk)
-        die_at(patched, Saver, "on_train_batch_start", 4)
-        assert in_a_child(lambda: pretrain(cfg)) == -signal.SIGKILL
+    time.sleep(1)  # the second in which it is begun is in a file's name, by which they are read
+    assert in_a_child(dies_with_points_on_disk, cfg) == -signal.SIGKILL
+    time.sleep(1)
     assert curves(pretrain(cfg)) == curves(straight)

@@ -148,9 +148,7 @@ def test_methods_of_solo_learn_s_own_without_it(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_each_run_has_its_own_run_of_wandb(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="needs the extra wandb")
-    monkeypatch.setenv("WANDB_SILENT", "true")
+def test_each_run_has_its_own_run_of_wandb(tmp_path, wandb):
     for seed in (5, 6):
         changes = {"wandb": {"enabled": True, "offline": True}, "max_epochs": 1, "seed": seed}
         folder = pretrain(quick("digits/simco", tmp_path / str(seed), **changes))

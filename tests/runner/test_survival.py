@@ -1,39 +1,38 @@
 """Runs that are killed, told to end, or out of room, and started again by the same command."""
 
+import multiprocessing
 import os
+import pkgutil
 import signal
 
 import pytest
 import torch
 
 from simco_methods import compiling
-from simco_methods.host.view_steps import ViewSteps
-from simco_methods.runner import saver
 from simco_methods.runner.recorder import Recorder
-from simco_methods.runner.saver import Saver
 from simco_methods.runner.stopping import Interrupted
 from simco_methods.runner.train import pretrain
 from tests.runner.test_pretrain import OURS, THEIRS, quick, rows, weights
 
+SAVER, RECORDER = "simco_methods.runner.saver:Saver", "simco_methods.runner.recorder:Recorder"
 # Batches of the three epochs: 6 each; of the validation: 2.
 LONGER = {"max_epochs": 3, "limit_train_batches": 6}
 
 
-def in_a_child(work):
-    """Runs ``work`` in a forked process; returns how that ended, as ``os.waitstatus`` tells it."""
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+def in_a_child(work, *arguments):
+    """Calls ``work`` in a process of its own; returns its exit code, below 0 for a signal's."""
+    # Not a fork of this process: torch's threads, if it has any, would be missing there.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["simco_methods.runner.train", "tests.runner.test_survival"])
+    child = context.Process(target=work, args=arguments)
+    child.start()
+    child.join()
+    return child.exitcode
 
 
-def die_at(patched, owner, name, count, after=False):
+def die_at(owner, name, count, after=False):
     """Kills this process by SIGKILL at the ``count``-th call of ``owner.name``, or after it."""
+    owner = pkgutil.resolve_name(owner)
     original, calls = getattr(owner, name), []
 
     def counted(*args, **kwargs):
@@ -45,7 +44,17 @@ def die_at(patched, owner, name, count, after=False):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    patched.setattr(owner, name, counted)
+    setattr(owner, name, counted)
+
+
+def trains_until(cfg, *point):
+    die_at(*point)
+    pretrain(cfg)
+
+
+def kill(cfg, *point):
+    """A run of ``cfg`` in a process of its own that dies as :func:`die_at` says."""
+    assert in_a_child(trains_until, cfg, *point) == -signal.SIGKILL
 
 
 def told_at(patched, signum, batch, epoch=1):
@@ -135,14 +144,14 @@ def test_a_run_that_was_told_to_end_goes_on_in_the_middle_of_its_epoch(
 
 
 POINTS = {
-    "between steps": (Recorder, "on_train_batch_start", 9),
-    "in a step": (ViewSteps, "forward_views", 16),
-    "in validation": (ViewSteps, "validation_step", 3),
-    "before it saves": (Saver, "on_train_epoch_end", 2),
-    "while it saves": (torch, "save", 2),
-    "between its two files": (saver.os, "replace", 7),
-    "after it has saved": (Saver, "on_train_epoch_end", 2, True),
-    "at the end": (Recorder, "on_train_end", 1),
+    "between steps": (SAVER, "on_train_batch_start", 9),
+    "in a step": ("simco_methods.host.view_steps:ViewSteps", "forward_views", 16),
+    "in validation": ("simco_methods.host.view_steps:ViewSteps", "validation_step", 3),
+    "before it saves": (SAVER, "on_train_epoch_end", 2),
+    "while it saves": ("torch", "save", 2),
+    "between its two files": ("os", "replace", 7),
+    "after it has saved": (SAVER, "on_train_epoch_end", 2, True),
+    "at the end": (RECORDER, "on_train_end", 1),
 }
 CASES = [(leaf, point) for leaf in OURS for point in POINTS]
 
@@ -154,13 +163,9 @@ CASES = [(leaf, point) for leaf in OURS for point in POINTS]
         for case in CASES
     ],
 )
-def test_a_run_that_was_killed_ends_as_one_that_was_not(
-    leaf, point, straight, tmp_path, monkeypatch
-):
+def test_a_run_that_was_killed_ends_as_one_that_was_not(leaf, point, straight, tmp_path):
     cfg = quick(leaf, tmp_path / "killed", **LONGER, **settings(leaf))
-    with monkeypatch.context() as patched:
-        die_at(patched, *POINTS[point])
-        assert in_a_child(lambda: pretrain(cfg)) == -signal.SIGKILL
+    kill(cfg, *POINTS[point])
     assert (tmp_path / "killed/config.yaml").exists()
     ends_alike(cfg, straight(leaf))
 
@@ -201,14 +206,10 @@ def test_compiled_or_not_a_run_goes_on_in_the_middle_of_its_epoch(
     assert float(other["train_nce_loss"]) == pytest.approx(float(one["train_nce_loss"]), rel=1e-4)
 
 
-def test_a_killed_run_keeps_its_run_of_wandb(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="needs the extra wandb")
-    monkeypatch.setenv("WANDB_SILENT", "true")
+def test_a_killed_run_keeps_its_run_of_wandb(tmp_path, wandb):
     cfg = quick("digits/simco", tmp_path / "run", max_epochs=1, log_every_n_steps=1)
     cfg.wandb = {"enabled": True, "offline": True, "project": "test"}
-    with monkeypatch.context() as patched:
-        die_at(patched, Saver, "on_train_batch_start", 2)
-        assert in_a_child(lambda: pretrain(cfg)) == -signal.SIGKILL
+    kill(cfg, SAVER, "on_train_batch_start", 2)
     pretrain(cfg)
     names = [path.name for path in (tmp_path / "run/wandb").glob("offline-run-*")]
     ids = {name.split("-", 3)[-1] for name in names}

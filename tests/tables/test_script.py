@@ -345,11 +345,11 @@ def test_data_are_downloaded_before_the_runs_and_never_dry(tmp_path, monkeypatch
     monkeypatch.setitem(datasets.DATASETS, "svhn", info)
     cells = [c for c in table_and_cells("table8", "paper", tmp_path)[1] if c.column == "SVHN"]
     cost.fetch([cell.run.cfg for cell in cells])
-    assert asked == [(str(tmp_path), "train", True)]
-    assert "svhn cannot be had: no network" in capsys.readouterr().out
+    assert asked == [(str(tmp_path), "train", False), (str(tmp_path), "train", True)]
+    assert "svhn cannot be had: svhn could not be downloaded" in capsys.readouterr().out
     with pytest.raises(FileNotFoundError, match="svhn was not found in"):
         probe.measure(cells[0].run.cfg, 1, tmp_path / "run")
-    assert asked[1:] == [(str(tmp_path), "train", False)]
+    assert asked[2:] == [(str(tmp_path), "train", False)]
 
 
 def test_a_probe_leaves_nothing_of_one_kind_beside_the_next(tmp_path, monkeypatch):
