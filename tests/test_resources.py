@@ -265,8 +265,7 @@ def test_an_interrupted_command_takes_its_workers_with_it(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("leaf", LEAVES)
-@pytest.mark.parametrize("loader", ["workers", "device"])
+@pytest.mark.parametrize("leaf, loader", zip(LEAVES, ("workers", "device", "device"), strict=True))
 def test_memory_does_not_grow_over_2000_steps(leaf, loader, tmp_path, left_behind):
     """The resident memory after 500 steps and after 2,000, validation and kNN every 50."""
     seen = watched(

@@ -137,8 +137,8 @@ def test_mutated_configs(capsys):
 @pytest.mark.parametrize("seed", range(3))
 def test_mutated_configs_of_every_data_set(seed, capsys):
     leaves = [leaf for leaf in LEAVES if not leaf.startswith("custom")]  # it asks for a folder
-    counts = fuzz(leaves, cases=2000, seed=seed)
-    assert counts["refused"] > 1000 and counts["accepted"] > 100, counts
+    counts = fuzz(leaves, cases=600, seed=seed)
+    assert counts["refused"] > 300 and counts["accepted"] > 30, counts
 
 
 VALUES = [
@@ -207,5 +207,5 @@ def test_random_overrides(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_more_random_overrides(seed, capsys):
-    counts = fuzz_overrides(500, seed=seed + 10)
-    assert min(counts[k] for k in ("refused", "accepted", "not read", "not composed")) > 5, counts
+    counts = fuzz_overrides(300, seed=seed + 10)
+    assert min(counts[k] for k in ("refused", "accepted", "not read", "not composed")) > 2, counts

@@ -98,4 +98,4 @@ def test_a_damaged_file_is_read_or_named(tmp_path):
 
 @pytest.mark.slow
 def test_many_damaged_files_are_read_or_named(tmp_path):
-    check(campaign(tmp_path, seed=1, count=20_000), 20_000)
+    check(campaign(tmp_path, seed=1, count=8_000), 8_000)
