@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lint and tests, in an own environment. Arguments are passed to pytest.
+# Lint and tests, in an own environment, by two processes. Arguments are passed to pytest (-n 0: one).
 #
 #   bash bash/test.sh [--stack today|solo-learn-pins|both] [pytest arguments]
 #
@@ -27,5 +27,5 @@ for SIMCO_STACK in "${stacks[@]}"; do (
   python -m pip list 2>/dev/null | grep -E '^(torch|torchvision|lightning|torchmetrics|timm) ' | xargs
   ruff check .
   ruff format --check .
-  python -m pytest "$@"
+  python -m pytest -n 2 --dist loadfile "$@"
 ); done
