@@ -90,7 +90,10 @@ def main() -> None:
     try:
         _hydra_main()
     except KeyboardInterrupt as interrupt:
-        print(str(interrupt) or "interrupted", file=sys.stderr)
+        from simco_methods.runner.rank import process_rank
+
+        if process_rank() == 0:
+            print(str(interrupt) or "interrupted", file=sys.stderr)
         sys.exit(getattr(interrupt, "code", 130))
     except Exception as error:
         fault = composing_fault(error, given, _hydra_main.__name__)

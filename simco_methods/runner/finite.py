@@ -18,10 +18,10 @@ class FiniteGuard(pl.Callback):
 
     On a CPU, and where steps are left out, each step is looked at before it changes a weight. On a
     GPU that would be to wait for it each time: there it is looked at where loggers are updated and
-    before a checkpoint, and the first such step is remembered.
+    before any checkpoint, and the first such step is remembered.
 
-    A step that is left out moves neither weights nor the momentum network nor the queue, schedules
-    count it. What the float16 gradient scaler skips, it skips by itself.
+    A step that is left out moves neither weights nor the momentum network, and its last batch not
+    the queue; schedules count it. What the float16 gradient scaler skips, it skips by itself.
 
     Args:
         folder: of the run, for the state that is saved before it stops.
@@ -35,6 +35,7 @@ class FiniteGuard(pl.Callback):
         self.folder, self.skip, self.skipped = folder, skip, 0
         self._first: Tensor | None = None  # the first step that was not finite, from 1; 0 for none
         self._batch: Any = None
+        self._leaves_out = self._stopping = False
 
     def state_dict(self) -> dict[str, int]:
         return {"skipped": self.skipped}
@@ -47,23 +48,33 @@ class FiniteGuard(pl.Callback):
     ) -> None:
         self._batch, pl_module.step_left_out = batch, False
 
+    def on_before_backward(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor
+    ) -> None:
+        finite = loss.detach().isfinite().all()
+        self._note(trainer, finite)
+        if self._looks_at_each(pl_module):
+            if trainer.world_size > 1:  # all stop, or none
+                finite = trainer.strategy.reduce(finite.long(), reduce_op="min")
+            if not finite:
+                self._act(trainer, pl_module, "the loss")
+
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        if getattr(trainer.precision_plugin, "scaler", None) is not None:
-            return
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters if p.grad is not None]
         if not gradients:
             return
-        finite = torch.stack(torch._foreach_norm(gradients)).sum().isfinite()
-        self._note(trainer, finite)
-        if self._looks_at_each(pl_module) and not finite:
-            if not self.skip:
-                self._stop(trainer, pl_module, "the gradient")
+        if getattr(trainer.precision_plugin, "scaler", None) is None:
+            finite = torch.stack(torch._foreach_norm(gradients)).sum().isfinite()
+            self._note(trainer, finite)
+            if self._looks_at_each(pl_module) and not finite:
+                self._act(trainer, pl_module, "the gradient")
+        if self._leaves_out:
             for parameter in parameters:
                 parameter.grad = None  # which optimisers pass over
-            pl_module.step_left_out = True
+            self._leaves_out, pl_module.step_left_out = False, True
             self.skipped += 1
             self._check_statistics(pl_module)
 
@@ -75,21 +86,17 @@ class FiniteGuard(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        loss = outputs["loss"] if isinstance(outputs, dict) else outputs
-        finite = loss.isfinite().all()
-        self._note(trainer, finite)
-        if self._looks_at_each(pl_module):
-            if trainer.world_size > 1:  # all stop, or none
-                finite = trainer.strategy.reduce(finite.long(), reduce_op="min")
-            if not finite and not self.skip:
-                self._stop(trainer, pl_module, "the loss")
-            pl_module.step_left_out |= not finite
-        elif trainer._logger_connector.should_update_logs:
+        if not self._looks_at_each(pl_module) and trainer._logger_connector.should_update_logs:
             self._look(trainer, pl_module)
         self._batch = None
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self.skip:
+        self._look(trainer, pl_module)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if not self._stopping:
             self._look(trainer, pl_module)
 
     def _looks_at_each(self, pl_module: pl.LightningModule) -> bool:
@@ -102,6 +109,11 @@ class FiniteGuard(pl.Callback):
             self._first = torch.zeros((), dtype=torch.long, device=finite.device)
         now = (~finite).long() * (trainer.global_step + 1)
         self._first = torch.where(self._first > 0, self._first, now)
+
+    def _act(self, trainer: pl.Trainer, pl_module: pl.LightningModule, what: str) -> None:
+        if not self.skip:
+            self._stop(trainer, pl_module, what)
+        self._leaves_out = pl_module.step_left_out = True
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         first = self._first
@@ -126,14 +138,17 @@ class FiniteGuard(pl.Callback):
         what: str,
         step: int | None = None,
     ) -> None:
+        self._stopping = True
         step = trainer.global_step + 1 if step is None else step
         cause = self._likely_cause(pl_module)
         state = self.folder.checkpoints / "nonfinite.ckpt"
         trainer.save_checkpoint(state)
+        last = self.folder.last_checkpoint
+        before = f"{last.name} is from before" if last.exists() else "nothing else was saved"
         raise RunStopped(
             f"step {step} (epoch {position(trainer)[0] + 1}) of {pl_module.cfg.method}: {what} is "
-            f"not finite. {cause} The state is in {state}, {self.folder.last_checkpoint.name} is "
-            "what was saved before. on_nonfinite=skip leaves such steps out"
+            f"not finite. {cause} The state is in {state}, {before}. on_nonfinite=skip leaves such "
+            "steps out"
         )
 
     def _likely_cause(self, pl_module: pl.LightningModule) -> str:

@@ -10,6 +10,19 @@ from omegaconf import DictConfig, OmegaConf
 from simco_methods.config import fingerprint, identity
 from simco_methods.files import lock, write_json, write_text
 
+_held: set[int] = set()
+
+
+def _leave_to_the_parent() -> None:
+    # Else a loader's worker would hold the lock of a run that was killed until it notices.
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
+
 
 class RunFolder:
     """The folder of one run.
@@ -20,7 +33,8 @@ class RunFolder:
         curves.png: loss and accuracies.
         summary.json: written when the run has finished, and only then.
         checkpoints/last.ckpt: the newest state, previous.ckpt the one before while it trains.
-        unreadable.json: the images that were left out, if any.
+        unreadable.json: with ``data.on_error=skip``, the images that were left out; beside it the
+            lock of the process that looks for them.
         .lock: held by the process that trains.
         checkpoints/args.json: beside it, as solo-learn's ``main_knn.py`` and ``main_umap.py`` want.
 
@@ -60,10 +74,15 @@ class RunFolder:
             return
         differ = differences(OmegaConf.load(self.config), self.cfg)
         if differ:
+            extends = (
+                f" To extend that run, name another one and resume_from_checkpoint="
+                f"{self.last_checkpoint}"
+            )
             raise ValueError(
                 f"{self.path} holds a run of another configuration:\n"
                 + "\n".join(differ.values())
                 + "\nLeave output_dir out, name another one, or remove that folder."
+                + (extends if list(differ) == ["max_epochs"] else "")
             )
 
     def take(self) -> None:
@@ -84,6 +103,7 @@ class RunFolder:
                 f"another process is training in {self.path}; wait for it, end it, or name another "
                 "output_dir"
             )
+        _held.add(self._lock)
         # Of a process that was killed.
         for leftover in (*self.path.glob(".*.part"), *self.checkpoints.glob("*.part")):
             leftover.unlink()
@@ -91,6 +111,7 @@ class RunFolder:
     def leave(self) -> None:
         """Lets other processes train in the folder."""
         if self._lock is not None:
+            _held.discard(self._lock)
             os.close(self._lock)
             self._lock = None
 

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.runner.folder import RunFolder, differences
-from simco_methods.runner.trainer import process_rank
+from simco_methods.runner.rank import process_rank
 
 
 class Unreadable(ValueError):
@@ -19,21 +19,25 @@ class Unreadable(ValueError):
 
 
 def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Path | None:
-    """The checkpoint that ``resume_from_checkpoint`` names, or the newest whole one of the folder.
+    """The newest whole checkpoint of the folder, or the one that ``resume_from_checkpoint`` names.
+
+    One of another folder is only where the run begins: what it has saved since comes first. One of
+    this folder is a way back.
 
     Raises:
         FileNotFoundError: the one that is named is not there.
         ValueError: none that is whole, or one that a run of ``cfg`` may not go on from.
     """
+    newest = [folder.last_checkpoint, folder.previous_checkpoint]
+    newest = [path for path in newest if path.is_file() and cfg.auto_resume.enabled]
     if cfg.resume_from_checkpoint is not None:
         path = Path(cfg.resume_from_checkpoint)
         if not path.is_file():
             raise FileNotFoundError(f"resume_from_checkpoint={path}: there is no such file")
-        check_checkpoint(path, cfg)
-        return path
-    newest = [folder.last_checkpoint, folder.previous_checkpoint]
-    newest = [path for path in newest if path.is_file()]
-    if not cfg.auto_resume.enabled or not newest:
+        if not newest or path.resolve().parent == folder.checkpoints.resolve():
+            check_checkpoint(path, cfg)
+            return path
+    if not newest:
         return None
     hours = (time.time() - newest[0].stat().st_mtime) / 3600
     limit = cfg.auto_resume.max_hours
@@ -88,14 +92,15 @@ def read_checkpoint(path: Path, verify: bool = True) -> dict[str, Any]:
 
 
 def check_checkpoint(path: Path, cfg: DictConfig) -> None:
-    """Whether a run of ``cfg`` may go on from ``path``: only ``max_epochs`` may differ.
+    """Whether a run of ``cfg`` may go on from ``path``: only ``max_epochs`` may differ, upwards.
 
     Raises:
         ValueError: no checkpoint of the runner, or one of another configuration.
     """
     checkpoint = read_checkpoint(path)
-    differ = differences(OmegaConf.create(checkpoint["simco_methods"]["config"]), cfg)
-    extended = differ.pop("max_epochs", None)
+    stored = OmegaConf.create(checkpoint["simco_methods"]["config"])
+    differ = differences(stored, cfg)
+    extended = differ.pop("max_epochs", None) if cfg.max_epochs > stored.max_epochs else None
     if differ:
         raise ValueError(f"{path} is of another configuration:\n" + "\n".join(differ.values()))
     done = checkpoint["PretrainData"]["next_epoch"]
@@ -116,7 +121,7 @@ def check_images(path: Path, images: dict[str, str]) -> None:
     if differ:
         raise ValueError(
             f"the images ({', '.join(differ)}) are not those that the run of {path} began with: "
-            "put those back, or start anew by auto_resume.enabled=false"
+            "put those back, or start anew in another output_dir"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.plugins.io import TorchCheckpointIO
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
@@ -21,6 +23,19 @@ from simco_methods.host import HOST
 from simco_methods.progress import position
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.stopping import MENDED, RunStopped
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes where it is told: :class:`Saver` puts whole files in place. Lightning's own way by a
+    temporary file elsewhere leaves that behind when it is killed."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        # Through memory: torch, writing to a file, hides why it could not.
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        Path(path).write_bytes(content.getbuffer())
 
 
 class Saver(Checkpoint):
@@ -115,7 +130,7 @@ class Saver(Checkpoint):
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        unfinished = position(trainer)[1] > 0
+        unfinished = position(trainer)[1] > 0 and hasattr(pl_module, "epoch_state")
         own = {"random": _random_state(), "epoch": pl_module.epoch_state() if unfinished else None}
         processes = [own]
         if world_size() > 1:

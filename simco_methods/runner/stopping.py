@@ -9,6 +9,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 
+from simco_methods.runner.rank import process_rank
+
 MENDED = "when that is mended, the same command goes on from the last checkpoint"
 _AGREE_EVERY = 10  # batches at most, of several processes
 
@@ -42,10 +44,12 @@ class StopOnSignal(pl.Callback):
     def __init__(self):
         self.signum = 0
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # What Lightning is about to register would talk to the other processes from within the
+        # handler, wherever they are: they can wait for each other for ever.
+        trainer._signal_connector._sigterm_notifier_fn = self._on_signal
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if trainer.received_sigterm:  # while it was set up
-            self.signum = signal.SIGTERM
-            trainer._signal_connector.received_sigterm = False
         if threading.current_thread() is threading.main_thread():
             # Lightning puts the former handlers back at the end.
             for name in ("SIGTERM", "SIGUSR1", "SIGINT"):
@@ -57,7 +61,7 @@ class StopOnSignal(pl.Callback):
         if signum == self.signum == signal.SIGINT:
             raise KeyboardInterrupt
         self.signum = signum
-        if signum == signal.SIGINT:
+        if signum == signal.SIGINT and process_rank() == 0:
             print("Ctrl-C: saves as soon as it can and ends; once more ends at once", flush=True)
 
     def on_train_batch_end(

@@ -29,11 +29,12 @@ from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.notes import check_limits
 from simco_methods.runner.plots import draw_curves
+from simco_methods.runner.rank import process_rank
 from simco_methods.runner.recorder import Recorder
 from simco_methods.runner.resume import check_images, checkpoint_to_resume, first_step
 from simco_methods.runner.saver import Saver
 from simco_methods.runner.stopping import MENDED, Interrupted, RunStopped, StopOnSignal
-from simco_methods.runner.trainer import build_trainer, end_loggers, process_rank
+from simco_methods.runner.trainer import build_trainer, end_loggers
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -122,6 +123,10 @@ class Run:
 
     @property
     def _interrupted(self) -> str:
+        if not self.cfg.checkpoint.enabled:
+            return "interrupted; nothing was saved, by checkpoint.enabled=false"
+        if not self.cfg.auto_resume.enabled:
+            return f"interrupted; with auto_resume.enabled=true it continues {self.folder.path}"
         return f"interrupted; the same command continues {self.folder.path}"
 
     @property
@@ -207,6 +212,8 @@ def _prepare(
     seed_everything(cfg.seed, workers=True)
     with refusals_named(cfg.method):
         model = find_method(cfg.method)(parsed)
+    if cfg.on_nonfinite == "skip" and not hasattr(model, "step_left_out"):
+        raise ValueError(f"on_nonfinite=skip: solo-learn's own {cfg.method} must stop")
     if cfg.analysis.enabled:
         check_projector(model)
     if not cfg.performance.disable_channel_last:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import warnings
 from typing import Any
@@ -22,19 +21,10 @@ from simco_methods.config.schema import TRAINER_KEYS
 from simco_methods.data import has_validation
 from simco_methods.runner.finite import FiniteGuard
 from simco_methods.runner.folder import RunFolder
+from simco_methods.runner.rank import process_rank
 from simco_methods.runner.recorder import Recorder
-from simco_methods.runner.saver import Saver
+from simco_methods.runner.saver import Saver, WholeFiles
 from simco_methods.runner.stopping import StopOnSignal
-
-
-def process_rank() -> int:
-    """This process's number before a process group exists, from the launcher's environment."""
-    # A shell that SLURM gives has its variables too, and starts processes that are not its.
-    slurm = ("SLURM_PROCID",) if SLURMEnvironment.detect() else ()
-    for name in ("RANK", *slurm, "LOCAL_RANK"):
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return 0
 
 
 def build_trainer(
@@ -74,15 +64,17 @@ def build_trainer(
         callbacks.append(CompileForwards())
     if cfg.analysis.enabled:
         callbacks.append(DuringTraining(cfg, folder.path / "analysis"))
+    plugins: list[Any] = [WholeFiles()]
     if SLURMEnvironment.detect():
         # Lightning's own requeueing saves wherever a step is interrupted.
-        settings.setdefault("plugins", []).append(SLURMEnvironment(auto_requeue=False))
+        plugins.append(SLURMEnvironment(auto_requeue=False))
     try:
         return Trainer(
             **settings,
             use_distributed_sampler=False,  # the sampler shares the images out itself
             logger=_loggers(cfg, folder, first_step),
             callbacks=callbacks,
+            plugins=plugins,
             default_root_dir=folder.path,
         )
     except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
@@ -104,7 +96,7 @@ def _loggers(cfg: DictConfig, folder: RunFolder, first_step: int) -> list[Any]:
             name="tensorboard",
             version="",
             default_hp_metric=False,
-            purge_step=first_step or None,
+            purge_step=first_step,
         )
     ]
     if cfg.wandb.enabled:

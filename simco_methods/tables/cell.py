@@ -23,9 +23,9 @@ def main() -> None:
     from simco_methods.analyze import analyze
     from simco_methods.config import complete
     from simco_methods.runner.folder import RunFolder
+    from simco_methods.runner.rank import process_rank
     from simco_methods.runner.stopping import RunStopped
     from simco_methods.runner.train import prepare
-    from simco_methods.runner.trainer import process_rank
 
     try:
         run = prepare(cfg)

@@ -1,5 +1,6 @@
 """Checkpoints that are broken, cannot be written, or belong to what another process trains."""
 
+import multiprocessing
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from simco_methods import files
 from simco_methods.files import lock
 from simco_methods.runner import saver
+from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.recorder import Recorder
 from simco_methods.runner.stopping import Interrupted, RunStopped
 from simco_methods.runner.train import pretrain
@@ -136,6 +138,31 @@ def test_a_folder_is_one_process_s_at_a_time(killed, capsys):
     assert "finished before" in (pretrain(cfg), capsys.readouterr().out)[1]
 
 
+def holds(path, taken, free):
+    folder = RunFolder.__new__(RunFolder)
+    folder.path = folder.checkpoints = path
+    folder._lock = None
+    folder.take()
+    if not os.fork():
+        time.sleep(20)  # a worker, which outlives the run
+    taken.set()
+    free.wait()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_of_a_killed_run_does_not_hold_its_folder(tmp_path):
+    context = multiprocessing.get_context("forkserver")
+    taken, free = context.Event(), context.Event()
+    run = context.Process(target=holds, args=(tmp_path, taken, free))
+    run.start()
+    assert taken.wait(60) and lock(tmp_path / ".lock") is None
+    free.set()
+    run.join()
+    descriptor = lock(tmp_path / ".lock")
+    assert descriptor is not None
+    os.close(descriptor)
+
+
 def test_without_locks_a_run_says_so_and_goes_on(tmp_path, monkeypatch, capsys):
     def refuse(*_):
         raise OSError(38, "Function not implemented")
@@ -192,11 +219,13 @@ def test_curves_have_each_point_once(tmp_path, monkeypatch):
     changes = {"max_epochs": 3, "limit_train_batches": 4, "limit_val_batches": 1}
     straight = pretrain(quick("digits/mocov2", tmp_path / "straight", **changes))
     cfg = quick("digits/mocov2", tmp_path / "run", **changes)
+    assert in_a_child(dies_with_points_on_disk, cfg) == -signal.SIGKILL
+    time.sleep(1)  # the second in which it is begun is in a file's name, by which they are read
     with monkeypatch.context() as patched:
         told_at(patched, signal.SIGTERM, 1)
         with pytest.raises(Interrupted):
             pretrain(cfg)
-    time.sleep(1)  # the second in which it is begun is in a file's name, by which they are read
+    time.sleep(1)
     assert in_a_child(dies_with_points_on_disk, cfg) == -signal.SIGKILL
     time.sleep(1)
     assert curves(pretrain(cfg)) == curves(straight)

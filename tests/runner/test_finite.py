@@ -1,6 +1,7 @@
 """Losses and gradients that are not finite: the run stops and says so, or leaves the step out."""
 
 import json
+import signal
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from simco_methods.host.view_steps import ViewSteps
 from simco_methods.runner.finite import FiniteGuard
 from simco_methods.runner.stopping import RunStopped
 from simco_methods.runner.train import pretrain
-from tests.runner.test_pretrain import quick, rows, weights
+from tests.runner.test_pretrain import THEIRS, quick, rows, weights
+from tests.runner.test_survival import told_at
 
 SHORT = {"max_epochs": 2, "limit_train_batches": 4, "limit_val_batches": 1}
 
@@ -37,8 +39,8 @@ def spoil(monkeypatch, step, how):
     "how, what, cause",
     [
         ("gradient", "the gradient", "Most likely the learning rate is too high (optimizer.lr=0.0"),
-        ("loss", "the gradient", "Most likely the learning rate"),
-        ("images", "the gradient", "The images already are not: look at mean and std"),
+        ("loss", "the loss", "Most likely the learning rate"),
+        ("images", "the loss", "The images already are not: look at mean and std"),
     ],
 )
 def test_a_run_stops_before_a_step_that_is_not_finite(how, what, cause, tmp_path, monkeypatch):
@@ -84,6 +86,25 @@ def test_batch_statistics_that_are_spoilt_end_a_run_that_skips(tmp_path, monkeyp
     cfg = quick("digits/simco", tmp_path / "run", on_nonfinite="skip", **SHORT)
     with pytest.raises(RunStopped, match="running_(mean|var) is not finite, so that nothing after"):
         pretrain(cfg)
+
+
+@pytest.mark.parametrize("leaf", THEIRS[:1])
+def test_solo_learn_s_own_methods_stop_and_do_not_skip(leaf, tmp_path):
+    cfg = quick(leaf, tmp_path / "run", **SHORT, optimizer__lr=1e30)
+    with pytest.raises(RunStopped, match="is not finite. Most likely the learning rate"):
+        pretrain(cfg)
+    cfg.on_nonfinite = "skip"
+    with pytest.raises(ValueError, match="on_nonfinite=skip: solo-learn's own"):
+        pretrain(cfg)
+
+
+def test_on_a_gpu_nothing_that_is_not_finite_is_saved_by_a_signal(tmp_path, monkeypatch):
+    monkeypatch.setattr(FiniteGuard, "_looks_at_each", lambda *_: False)
+    spoil(monkeypatch, 5, "gradient")
+    told_at(monkeypatch, signal.SIGTERM, 2)
+    with pytest.raises(RunStopped, match="step 6 .epoch 2. of simco.*last.ckpt is from before"):
+        pretrain(quick("digits/simco", tmp_path / "run", **SHORT, log_every_n_steps=100))
+    assert all(value.isfinite().all() for value in weights(tmp_path / "run").values())
 
 
 def test_on_a_gpu_it_is_looked_at_where_loggers_are_updated(tmp_path, monkeypatch):

@@ -224,6 +224,13 @@ def test_an_explicit_checkpoint_extends_a_run(tmp_path):
     # At the rates of the longer schedule: 3 warm-up steps of 9, then a cosine; after step 6 and 9.
     peak = 0.12 * 16 / 256
     assert [float(row["lr"]) for row in table[1:]] == pytest.approx([peak / 2, 0])
+    with pytest.raises(ValueError, match="max_epochs: 3 there, 2 here"):
+        own = str(longer / "checkpoints" / "last.ckpt")
+        pretrain(quick("digits/mocov2", tmp_path / "less", resume_from_checkpoint=own))
+    with pytest.raises(
+        ValueError, match="To extend that run, .*_checkpoint=.*last.ckpt"
+    ):
+        pretrain(quick("digits/mocov2", first, max_epochs=3))
     with pytest.raises(FileNotFoundError, match="resume_from_checkpoint=nowhere.ckpt"):
         pretrain(quick("digits/mocov2", tmp_path / "no", resume_from_checkpoint="nowhere.ckpt"))
     with pytest.raises(ValueError, match="method_kwargs.queue_size: 1024 there, 64 here"):

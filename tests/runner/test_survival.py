@@ -170,6 +170,53 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(leaf, point, straight, t
     ends_alike(cfg, straight(leaf))
 
 
+def test_an_extended_run_that_was_stopped_goes_on_from_its_own_checkpoint(
+    tmp_path, monkeypatch, capsys
+):
+    changes = {"limit_train_batches": 2, "limit_val_batches": 1}
+    first = pretrain(quick("digits/simco", tmp_path / "first", **changes, max_epochs=1))
+    named = str(first / "checkpoints/last.ckpt")
+    cfg = quick("digits/simco", tmp_path / "longer", **changes, max_epochs=3)
+    cfg.resume_from_checkpoint = named
+    with monkeypatch.context() as patched:
+        told_at(patched, signal.SIGTERM, 0, epoch=2)
+        with pytest.raises(Interrupted):
+            pretrain(cfg)
+    assert f"continues from {named}" in capsys.readouterr().out
+    assert [row["epoch"] for row in rows(pretrain(cfg))] == ["0", "1", "2"]
+    own = tmp_path / "longer/checkpoints/last.ckpt"
+    assert f"continues from {own}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "key, said",
+    [
+        ("checkpoint", "nothing was saved, by checkpoint.enabled=false"),
+        ("auto_resume", "with auto_resume.enabled=true it continues"),
+    ],
+)
+def test_what_is_said_of_an_end_is_true(key, said, tmp_path, monkeypatch):
+    cfg = quick("digits/simco", tmp_path / "run", **LONGER)
+    cfg[key] = {"enabled": False}
+    told_at(monkeypatch, signal.SIGTERM, 0, epoch=0)
+    with pytest.raises(Interrupted, match=said):
+        pretrain(cfg)
+
+
+def test_a_signal_before_the_first_step_ends_after_it(tmp_path, monkeypatch):
+    start = Recorder.on_sanity_check_start
+    monkeypatch.setattr(
+        Recorder,
+        "on_sanity_check_start",
+        lambda *args: (os.kill(os.getpid(), signal.SIGTERM), start(*args)),
+    )
+    with pytest.raises(Interrupted) as stop:
+        pretrain(quick("digits/simco", tmp_path / "run", **LONGER, num_sanity_val_steps=1))
+    assert stop.value.code == 143
+    kept = torch.load(tmp_path / "run/checkpoints/last.ckpt", weights_only=True)
+    assert kept["PretrainData"] == {"next_epoch": 0, "next_batch": 1}
+
+
 def test_a_second_ctrl_c_ends_at_once(tmp_path, monkeypatch, capsys):
     told_at(monkeypatch, signal.SIGINT, 2)
     told_at(monkeypatch, signal.SIGINT, 2)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from simco_methods.runner.trainer import process_rank
+from simco_methods.runner.rank import process_rank
 
 SRUN = {"SLURM_NTASKS": "2", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "1"}
 
