@@ -227,9 +227,7 @@ def test_an_explicit_checkpoint_extends_a_run(tmp_path):
     with pytest.raises(ValueError, match="max_epochs: 3 there, 2 here"):
         own = str(longer / "checkpoints" / "last.ckpt")
         pretrain(quick("digits/mocov2", tmp_path / "less", resume_from_checkpoint=own))
-    with pytest.raises(
-        ValueError, match="To extend that run, .*_checkpoint=.*last.ckpt"
-    ):
+    with pytest.raises(ValueError, match="To extend that run, .*_checkpoint=.*last.ckpt"):
         pretrain(quick("digits/mocov2", first, max_epochs=3))
     with pytest.raises(FileNotFoundError, match="resume_from_checkpoint=nowhere.ckpt"):
         pretrain(quick("digits/mocov2", tmp_path / "no", resume_from_checkpoint="nowhere.ckpt"))
