@@ -4,6 +4,7 @@ import contextlib
 import gc
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import lightning.pytorch as pl
 import numpy as np
@@ -71,15 +73,17 @@ def resident_mib():
 
 
 @pytest.fixture
-def temporary(tmp_path, monkeypatch):
+def temporary(monkeypatch):
     """The folder for temporary files, which is empty again in the end."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
+    # Of a short name: it has to go into that of a socket, else a worker's batch is lost.
+    folder = Path(tempfile.mkdtemp())
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
     yield folder
     # That torch makes an empty folder for code that it compiles is its own way.
-    assert [p.name for p in folder.iterdir() if not p.name.startswith("torchinductor")] == []
+    left = [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
+    shutil.rmtree(folder)
+    assert left == []
 
 
 @pytest.fixture
