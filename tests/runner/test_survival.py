@@ -24,10 +24,16 @@ def in_a_child(work, *arguments):
     # Not a fork of this process: torch's threads, if it has any, would be missing there.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["simco_methods.runner.train", "tests.runner.test_survival"])
-    child = context.Process(target=work, args=arguments)
+    child = context.Process(target=_forking, args=(work, *arguments))
     child.start()
     child.join()
     return child.exitcode
+
+
+def _forking(work, *arguments):
+    # As in a run that a user starts. The workers that this server would give outlive a kill.
+    multiprocessing.set_start_method("fork", force=True)
+    work(*arguments)
 
 
 def die_at(owner, name, count, after=False):
