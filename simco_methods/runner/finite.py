@@ -54,9 +54,7 @@ class FiniteGuard(pl.Callback):
         finite = loss.detach().isfinite().all()
         self._note(trainer, finite)
         if self._looks_at_each(pl_module):
-            if trainer.world_size > 1:  # all stop, or none
-                finite = trainer.strategy.reduce(finite.long(), reduce_op="min")
-            if not finite:
+            if not trainer.strategy.reduce(finite.long(), reduce_op="min"):  # all stop, or none
                 self._act(trainer, pl_module, "the loss")
 
     def on_before_optimizer_step(
@@ -116,12 +114,10 @@ class FiniteGuard(pl.Callback):
         self._leaves_out = pl_module.step_left_out = True
 
     def _look(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        first = self._first
-        if first is not None:
-            if trainer.world_size > 1:
-                first = trainer.strategy.reduce(first, reduce_op="max")
-            if int(first):
-                self._stop(trainer, pl_module, "loss or gradient", int(first))
+        if self._first is not None:
+            first = int(trainer.strategy.reduce(self._first, reduce_op="max"))
+            if first:
+                self._stop(trainer, pl_module, "loss or gradient", first)
 
     def _check_statistics(self, pl_module: pl.LightningModule) -> None:
         for name, buffer in pl_module.named_buffers():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,39 @@ from simco_methods.runner.folder import RunFolder, differences
 from simco_methods.runner.rank import process_rank
 
 
+@dataclass
+class Resume:
+    """What a run goes on from.
+
+    Attributes:
+        path: of the checkpoint.
+        first_step: at which loggers go on.
+        images: digests, by split, of the images that it was trained on; empty if it does not say.
+    """
+
+    path: Path
+    first_step: int
+    images: dict[str, str]
+
+    def check_images(self, images: dict[str, str]) -> None:
+        """Whether the images are those that the run began with.
+
+        Raises:
+            ValueError: they are not; the order of the images would be another.
+        """
+        differ = [split for split in self.images if self.images[split] != images.get(split)]
+        if differ:
+            raise ValueError(
+                f"the images ({', '.join(differ)}) are not those that the run of {self.path} began "
+                "with: put those back, or start anew in another output_dir"
+            )
+
+
 class Unreadable(ValueError):
     """A file that is no checkpoint, or not a whole one."""
 
 
-def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Path | None:
+def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Resume | None:
     """The newest whole checkpoint of the folder, or the one that ``resume_from_checkpoint`` names.
 
     One of another folder is only where the run begins: what it has saved since comes first. One of
@@ -35,8 +64,7 @@ def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Path | None:
         if not path.is_file():
             raise FileNotFoundError(f"resume_from_checkpoint={path}: there is no such file")
         if not newest or path.resolve().parent == folder.checkpoints.resolve():
-            check_checkpoint(path, cfg)
-            return path
+            return check_checkpoint(path, cfg)
     if not newest:
         return None
     hours = (time.time() - newest[0].stat().st_mtime) / 3600
@@ -47,7 +75,7 @@ def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Path | None:
     faults = []
     for path in newest:
         try:
-            check_checkpoint(path, cfg)
+            resume = check_checkpoint(path, cfg)
         except Unreadable as error:
             faults.append(error)
         except ValueError as error:
@@ -55,7 +83,7 @@ def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Path | None:
         else:
             for fault in faults:
                 _say(f"note: {fault}: goes on from the one before, {path}")
-            return path
+            return resume
     raise ValueError("\n".join(map(str, faults)) + "\nRemove what is there to start anew")
 
 
@@ -64,23 +92,19 @@ def _say(line: str) -> None:
         print(line, flush=True)
 
 
-def read_checkpoint(path: Path, verify: bool = True) -> dict[str, Any]:
-    """A checkpoint of the runner; tensors are read from disk as they are needed.
-
-    Args:
-        path: of the file.
-        verify: whether its check sums are held against all of its bytes.
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """A checkpoint of the runner, its check sums held against all of its bytes; tensors are read
+    from disk as they are needed.
 
     Raises:
         Unreadable: no checkpoint, not a whole one, or one that the runner did not write.
     """
     reason = ""
     try:
-        if verify:
-            with zipfile.ZipFile(path) as parts:
-                broken = parts.testzip()
-            if broken:
-                raise ValueError(f"its part {broken} is damaged")
+        with zipfile.ZipFile(path) as parts:
+            broken = parts.testzip()
+        if broken:
+            raise ValueError(f"its part {broken} is damaged")
         checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         OmegaConf.create(checkpoint["simco_methods"]["config"])
         return checkpoint
@@ -91,8 +115,8 @@ def read_checkpoint(path: Path, verify: bool = True) -> dict[str, Any]:
     raise Unreadable(f"{path} is no checkpoint that simco-pretrain can continue ({reason[:200]})")
 
 
-def check_checkpoint(path: Path, cfg: DictConfig) -> None:
-    """Whether a run of ``cfg`` may go on from ``path``: only ``max_epochs`` may differ, upwards.
+def check_checkpoint(path: Path, cfg: DictConfig) -> Resume:
+    """What a run of ``cfg`` goes on with from ``path``; only a longer ``max_epochs`` may differ.
 
     Raises:
         ValueError: no checkpoint of the runner, or one of another configuration.
@@ -108,26 +132,5 @@ def check_checkpoint(path: Path, cfg: DictConfig) -> None:
         raise ValueError(f"{path} has {done} epochs, more than max_epochs={cfg.max_epochs}")
     if extended:
         _say(f"the schedule is stretched: {extended.strip()}")
-
-
-def check_images(path: Path, images: dict[str, str]) -> None:
-    """Whether the images are those that the run of a checkpoint began with.
-
-    Raises:
-        ValueError: they are not; the order of the images would be another.
-    """
-    there = read_checkpoint(path, verify=False)["simco_methods"].get("images") or {}
-    differ = [split for split in there if there[split] != images.get(split)]
-    if differ:
-        raise ValueError(
-            f"the images ({', '.join(differ)}) are not those that the run of {path} began with: "
-            "put those back, or start anew in another output_dir"
-        )
-
-
-def first_step(path: Path | None) -> int:
-    """The step at which loggers go on from a checkpoint, 0 without one."""
-    if path is None:
-        return 0
-    loops = read_checkpoint(path, verify=False)["loops"]["fit_loop"]
-    return loops["epoch_loop.state_dict"]["_batches_that_stepped"]
+    steps = checkpoint["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
+    return Resume(path, steps, checkpoint["simco_methods"].get("images") or {})

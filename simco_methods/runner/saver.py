@@ -56,8 +56,7 @@ class Saver(Checkpoint):
         self.folder = folder
         self.images: dict[str, str] = {}
         self._resumed: list[dict[str, Any]] | None = None
-        self._goes_on = False
-        self._saved: tuple[int, int] | None = None
+        self._saved: tuple[int, int] | None = None  # the position of the newest, loaded or saved
 
     # ---- when ------------------------------------------------------------------------------------
 
@@ -118,7 +117,7 @@ class Saver(Checkpoint):
         if copy:
             shutil.copyfile(part, last.with_name(f"{copy}.part"))
             os.replace(last.with_name(f"{copy}.part"), last.with_name(copy))
-        if last.exists() and (self._saved or self._goes_on):
+        if last.exists() and self._saved:
             os.replace(last, self.folder.previous_checkpoint)
         else:  # of a run that was started anew
             self.folder.previous_checkpoint.unlink(missing_ok=True)
@@ -148,7 +147,9 @@ class Saver(Checkpoint):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        self._resumed, self._goes_on = checkpoint["simco_methods"].get("processes"), True
+        self._resumed = checkpoint["simco_methods"].get("processes")
+        data = checkpoint["PretrainData"]
+        self._saved = data["next_epoch"], data.get("next_batch", 0)
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int

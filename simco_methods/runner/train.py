@@ -31,7 +31,7 @@ from simco_methods.runner.notes import check_limits
 from simco_methods.runner.plots import draw_curves
 from simco_methods.runner.rank import process_rank
 from simco_methods.runner.recorder import Recorder
-from simco_methods.runner.resume import check_images, checkpoint_to_resume, first_step
+from simco_methods.runner.resume import checkpoint_to_resume
 from simco_methods.runner.saver import Saver
 from simco_methods.runner.stopping import MENDED, Interrupted, RunStopped, StopOnSignal
 from simco_methods.runner.trainer import build_trainer, end_loggers
@@ -187,7 +187,7 @@ def _prepare(
 ) -> Run:
     resume = checkpoint_to_resume(cfg, folder)
     recorder, saver = Recorder(folder), Saver(folder)
-    trainer = build_trainer(cfg, folder, recorder, saver, first_step(resume))
+    trainer = build_trainer(cfg, folder, recorder, saver, resume.first_step if resume else 0)
     world_size = trainer.num_devices * trainer.num_nodes
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
@@ -204,7 +204,7 @@ def _prepare(
     named = zip(("train", "val"), images, strict=True)
     saver.images = {split: found.digest() for split, found in named if found}
     if resume:
-        check_images(resume, saver.images)
+        resume.check_images(saver.images)
     data = PretrainData(parsed, *images, device, trainer.num_devices)
     data.check_size(world_size)
     data.choose_loader()
@@ -220,7 +220,8 @@ def _prepare(
         model = model.to(memory_format=torch.channels_last)
     if trainer.is_global_zero:
         folder.create(parsed)
-    return Run(cfg, folder, trainer, recorder, data, model, resume, left_out)
+    path = resume.path if resume else None
+    return Run(cfg, folder, trainer, recorder, data, model, path, left_out)
 
 
 def pretrain(cfg: DictConfig) -> Path:
