@@ -7,24 +7,22 @@ simco-analyze CKPT analysis=consistency earlier=[EARLIER_CKPT,...] out=FOLDER
 
 from __future__ import annotations
 
-import inspect
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simco_methods.choice import check_host
+from simco_methods.command import run_command
 
 if TYPE_CHECKING:
     from simco_methods.analysis.samples import Samples
+    from simco_methods.analysis.settings import Settings
 
 
-def analyze(checkpoint: Path, arguments: list[str], out: Path | None = None) -> Path:
-    """Runs the analyses that ``arguments`` ask for; returns the folder of the results.
+def analyze(checkpoint: str | Path, settings: Settings) -> Path:
+    """Runs the analyses that the settings ask for; returns the folder of the results.
 
     Args:
         checkpoint: of the pack's methods or of solo-learn's, with a backbone and a projector.
-        arguments: ``key=value``, see :class:`~simco_methods.analysis.settings.Settings`.
-        out: where to write, instead of what ``arguments`` say.
+        settings: what to measure on what.
 
     Raises:
         ValueError, FileNotFoundError: settings, a checkpoint or data that do not fit, by name.
@@ -33,9 +31,8 @@ def analyze(checkpoint: Path, arguments: list[str], out: Path | None = None) -> 
     from simco_methods.analysis.encoder import load_checkpoint
     from simco_methods.analysis.report import write_report
     from simco_methods.analysis.samples import Samples
-    from simco_methods.analysis.settings import parse_settings
 
-    settings = parse_settings(arguments, list(ANALYSES))
+    checkpoint = Path(checkpoint)
     loaded = load_checkpoint(checkpoint, settings.config, settings.trusted)
     samples = Samples(loaded, settings)
     wanted = [settings.analysis] if isinstance(settings.analysis, str) else settings.analysis
@@ -49,7 +46,7 @@ def analyze(checkpoint: Path, arguments: list[str], out: Path | None = None) -> 
             left_out[name] = missing
     facts = _facts(samples)
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
-    folder = out or settings.out_folder(checkpoint)
+    folder = settings.out_folder(checkpoint)
     findings = []
     for name in names:
         if name in left_out:
@@ -90,27 +87,15 @@ def _facts(samples: Samples) -> dict[str, Any]:
     }
 
 
-def _usage() -> str:
+def _load() -> tuple[type, Any]:
     from simco_methods.analysis.settings import Settings
 
-    attributes = inspect.getdoc(Settings).split("Attributes:")[1]
-    examples = __doc__.split("\n", 2)[2]
-    return f"usage: simco-analyze CKPT [key=value ...]\n\n{examples}{attributes}"
+    return Settings, analyze
 
 
 def main() -> None:
     """Entry point."""
-    arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(_usage(), file=sys.stdout if arguments else sys.stderr)
-        sys.exit(0 if arguments else 2)
-    check_host("simco-analyze")
-    try:
-        analyze(Path(arguments[0]), arguments[1:])
-    except (ValueError, OSError) as error:
-        sys.exit(f"simco-analyze: {error}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    run_command("simco-analyze", __doc__, _load, ("CKPT",))
 
 
 if __name__ == "__main__":

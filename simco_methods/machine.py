@@ -16,6 +16,23 @@ except ImportError:  # Windows
     resource = None
 
 
+def find_device(name: str = "auto") -> torch.device:
+    """The device of that name; "auto" is the GPU if there is one, else the CPU.
+
+    Raises:
+        ValueError: a device that this machine does not have.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0][:120]
+        raise ValueError(f"device={name}: not on this machine ({reason})") from error
+    return device
+
+
 def hardware(device: torch.device, count: int) -> str:
     """The ``count`` devices of a run, or the processor and the threads that torch uses on it."""
     if device.type == "cuda":

@@ -3,14 +3,10 @@
 :data:`ANALYSES` maps a name to a module with ``run(samples) -> Finding``.
 """
 
-from simco_methods.analysis import consistency, geometry, gradient, hardness, penalty
+from importlib import import_module
 
-ANALYSES = {
-    "penalty": penalty,
-    "hardness": hardness,
-    "consistency": consistency,
-    "geometry": geometry,
-    "gradient": gradient,
-}
+from simco_methods.analysis.settings import NAMES
+
+ANALYSES = {name: import_module(f"{__name__}.{name}") for name in NAMES}
 
 __all__ = ["ANALYSES"]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
+from simco_methods.checkpoints import below, configuration, load_weights, read_checkpoint
 from simco_methods.dictionary import KeyQueue
 from simco_methods.host import BaseMethod
 from simco_methods.host.builtin.backbones import build_backbone, features_dim
@@ -62,35 +59,6 @@ class Checkpoint:
         return self.momentum is not self.online
 
 
-def read_checkpoint(path: Path, trusted: bool = False) -> dict[str, Any]:
-    """A checkpoint of Lightning's, read from disk as it is needed.
-
-    Args:
-        path: the file.
-        trusted: also read one that holds more than plain values, which may run any code.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: no checkpoint, or one that would have to be trusted.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no checkpoint {path}")
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=not trusted, mmap=True)
-    except pickle.UnpicklingError as error:
-        if "eights only" not in str(error):
-            raise ValueError(f"{path} cannot be read as a checkpoint") from error
-        raise ValueError(
-            f"{path} holds more than plain values, which could run any code; trusted=true reads it "
-            "if you trust it"
-        ) from error
-    except Exception as error:
-        raise ValueError(f"{path} cannot be read as a checkpoint (is it whole?)") from error
-    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
-        raise ValueError(f"{path} is no checkpoint of a training run (it has no state_dict)")
-    return content
-
-
 def load_checkpoint(path: Path, overrides: DictConfig, trusted: bool = False) -> Checkpoint:
     """The networks of a checkpoint in evaluation mode, on the CPU.
 
@@ -100,14 +68,14 @@ def load_checkpoint(path: Path, overrides: DictConfig, trusted: bool = False) ->
     Args:
         path: the checkpoint.
         overrides: keys to set over its configuration (``data``, ``backbone``, ``augmentations``).
-        trusted: see :func:`read_checkpoint`.
+        trusted: see :func:`~simco_methods.checkpoints.read_file`.
 
     Raises:
-        FileNotFoundError, ValueError: see :func:`read_checkpoint`; no configuration, no backbone or
-            projector, or weights that do not fit ``backbone.name``.
+        FileNotFoundError, ValueError: see :func:`~simco_methods.checkpoints.read_file`; no
+            configuration, no backbone or projector, or weights that do not fit ``backbone.name``.
     """
     content = read_checkpoint(path, trusted)
-    trained = _configuration(path, content)
+    trained = configuration(path, content)
     try:
         cfg = OmegaConf.merge(trained, overrides)
     except OmegaConfBaseException as error:
@@ -136,15 +104,6 @@ def load_checkpoint(path: Path, overrides: DictConfig, trusted: bool = False) ->
     )
 
 
-def _configuration(path: Path, content: Mapping[str, Any]) -> DictConfig:
-    if "simco_methods" in content:
-        return OmegaConf.create(content["simco_methods"]["config"])
-    beside = path.with_name("args.json")
-    if beside.is_file():
-        return OmegaConf.create(json.loads(beside.read_text(encoding="utf-8")))
-    return OmegaConf.create({})
-
-
 def _network(
     path: Path, cfg: DictConfig, dataset: str, state: Mapping[str, Tensor], prefix: str
 ) -> Network:
@@ -160,35 +119,14 @@ def _network(
         backbone = build_backbone(BaseMethod._BACKBONES, name, kwargs, dataset, cfg.get("method"))
     except TypeError as error:
         raise ValueError(f"backbone.name={name} cannot be built so: {error}") from error
-    _load(path, backbone, _part(state, f"{prefix}backbone."), f"backbone.name={name}")
+    load_weights(path, backbone, below(state, f"{prefix}backbone."), f"backbone.name={name}")
     what = f"{path}: {prefix}projector"
-    projector = sequential_from(_part(state, f"{prefix}projector."), what)
+    projector = sequential_from(below(state, f"{prefix}projector."), what)
     width = features_dim(name, backbone)
     first = next(layer for layer in projector if isinstance(layer, nn.Linear))
     if first.in_features != width:
         raise ValueError(f"{what} takes {first.in_features} features, {name} gives {width}")
     return Network(backbone, projector).eval().requires_grad_(False)
-
-
-def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-
-
-def _load(path: Path, module: nn.Module, state: dict[str, Tensor], what: str) -> None:
-    own = module.state_dict()
-    differ = [f"{key} is not there" for key in own if key not in state]
-    differ += [f"{key} is not known" for key in state if key not in own]
-    differ += [
-        f"{key} has the shape {tuple(state[key].shape)}, not {tuple(value.shape)}"
-        for key, value in own.items()
-        if key in state and state[key].shape != value.shape
-    ]
-    if differ:
-        raise ValueError(
-            f"the weights in {path} are not of {what}: {'; '.join(differ[:3])}"
-            + (f" and {len(differ) - 3} more" if len(differ) > 3 else "")
-        )
-    module.load_state_dict(state)
 
 
 def sequential_from(state: Mapping[str, Tensor], what: str) -> nn.Module:
@@ -233,7 +171,7 @@ def sequential_from(state: Mapping[str, Tensor], what: str) -> nn.Module:
 def _queues(state: Mapping[str, Tensor]) -> list[KeyQueue]:
     queues = []
     for number in sorted({key.split(".")[1] for key in state if key.startswith("queues.")}):
-        part = _part(state, f"queues.{number}.")
-        queues.append(KeyQueue(*part["keys"].shape))
-        queues[-1].load_state_dict(part)
+        stored = below(state, f"queues.{number}.")
+        queues.append(KeyQueue(*stored["keys"].shape))
+        queues[-1].load_state_dict(stored)
     return queues

@@ -22,6 +22,7 @@ from simco_methods.data.loaders import PretrainSet
 from simco_methods.data.resident import DoesNotFit, ResidentImages
 from simco_methods.data.transforms import per_view
 from simco_methods.data.views import ViewMaker
+from simco_methods.machine import find_device
 from simco_methods.seeds import derived_seed
 
 Items = Sequence[tuple[int, int]]  # (pass, image)
@@ -214,7 +215,7 @@ class Samples:
     def picture(self, item: tuple[int, int], view: int) -> Image.Image:
         """What a person sees of one view of an item."""
         dataset = self._set(view, self.settings.seed)
-        return dataset.normalizations[view].inverse(dataset[item][1][0])
+        return dataset.preprocessings[view].inverse(dataset[item][1][0])
 
     def _set(self, view: int, seed: int) -> PretrainSet:
         cfg = self.checkpoint.cfg
@@ -231,14 +232,7 @@ def scalar_temperature(cfg: DictConfig) -> float:
 
 
 def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0][:120]
-        raise ValueError(f"device={name}: not on this machine ({reason})") from error
+    device = find_device(name)
     if device.type == "mps":
         raise ValueError("device=mps: it has no float64, which the analyses need; use cpu")
     return device

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from simco_methods.benchmark import augmentation, epochs, gpu, losses, report, scaling, steps
-from simco_methods.benchmark.timing import Comparison, find_device
-from simco_methods.machine import hardware
+from simco_methods.benchmark.timing import Comparison
+from simco_methods.machine import find_device, hardware
 
 PARTS = {
     "cpu": ("loss", "augmentation", "step", "epoch", "scaling"),

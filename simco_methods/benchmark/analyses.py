@@ -27,10 +27,10 @@ from torch.utils.data import DataLoader
 
 from simco_methods.analysis.during import DuringTraining
 from simco_methods.analysis.sweep import sweep_dictionary
-from simco_methods.benchmark.timing import clock, find_device, unit, wait
+from simco_methods.benchmark.timing import clock, unit, wait
 from simco_methods.config import complete, parse
 from simco_methods.losses import l2_normalize
-from simco_methods.machine import hardware, peak_memory_mib, versions
+from simco_methods.machine import find_device, hardware, peak_memory_mib, versions
 from simco_methods.methods import METHODS
 
 TEMPERATURES = (0.02, 0.05, 0.07, 0.1, 0.2, 0.5, 1.0, 2.0)

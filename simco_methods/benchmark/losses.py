@@ -12,13 +12,13 @@ from simco_methods.benchmark import textbook
 from simco_methods.benchmark.timing import (
     Comparison,
     added_memory,
-    find_device,
     in_turns,
     one_thread,
     print_added,
     unit,
 )
 from simco_methods.losses import dual_temperature_loss, info_nce_loss, l2_normalize
+from simco_methods.machine import find_device
 
 DIM, TAU, QUEUE = 128, 0.1, 65536
 

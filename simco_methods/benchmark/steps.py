@@ -17,7 +17,6 @@ from simco_methods.benchmark.timing import (
     Comparison,
     alternate,
     clock,
-    find_device,
     one_thread,
     unit,
     wait,
@@ -25,6 +24,7 @@ from simco_methods.benchmark.timing import (
 from simco_methods.compiling import CompileForwards
 from simco_methods.config import complete, parse
 from simco_methods.losses import dual_temperature_loss
+from simco_methods.machine import find_device
 from simco_methods.methods import METHODS
 
 # Ratios that are aimed at, against every view through both networks.

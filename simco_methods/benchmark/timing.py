@@ -62,11 +62,6 @@ class Comparison:
         return f"{pair}: {self.ratio:.2f}{spread}, {values}{aim}"
 
 
-def find_device() -> torch.device:
-    """The GPU if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def clock() -> float:
     """Seconds: on a CPU of processor time, which other processes hardly change."""
     return time.perf_counter() if torch.cuda.is_available() else time.process_time()

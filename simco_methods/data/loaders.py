@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Sampler
 
 from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.images import ImageSet
-from simco_methods.data.transforms import Normalization, per_view, pillow_view, plain_view
+from simco_methods.data.transforms import Preprocessing, per_view, pillow_view
 from simco_methods.seeds import derived_seed
 
 
@@ -43,7 +43,7 @@ class PretrainSet(Dataset):
         self.images, self.seed = images, seed
         self.views = range(len(entries)) if views is None else views
         self.settings = [ViewSettings.from_config(entry) for entry in entries]
-        self.normalizations = [Normalization(dataset, entry) for entry in entries]
+        self.preprocessings = [Preprocessing.of(dataset, entry) for entry in entries]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -58,12 +58,13 @@ class PretrainSet(Dataset):
         sizes = np.array([picture.size[::-1] for picture in pictures])
         views: list[list[Tensor]] = [[] for _ in items]
         for view in self.views:
-            settings, normalization = self.settings[view], self.normalizations[view]
+            settings, preprocessing = self.settings[view], self.preprocessings[view]
             draws = draw_views(
                 settings, sizes, self.seed, epochs, indices, np.full(len(items), view)
             )
             for row, picture in enumerate(pictures):
-                views[row].append(normalization(pillow_view(picture, settings, draws.rows(row))))
+                made = pillow_view(picture, settings, draws.rows(row))
+                views[row].append(preprocessing.normalize(made))
         return list(zip(indices.tolist(), views, labels, strict=True))
 
 
@@ -72,20 +73,18 @@ class PlainSet(Dataset):
 
     Args:
         images: the images.
-        dataset: name of the data set.
-        cfg: the first entry of ``augmentations``, for ``crop_size``, ``mean`` and ``std``.
+        preprocessing: of each.
     """
 
-    def __init__(self, images: ImageSet, dataset: str, cfg: DictConfig):
-        self.images, self.dataset, self.size = images, dataset, cfg.crop_size
-        self.normalization = Normalization(dataset, cfg)
+    def __init__(self, images: ImageSet, preprocessing: Preprocessing):
+        self.images, self.preprocessing = images, preprocessing
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         picture, label = self.images.take(index)
-        return self.normalization(plain_view(picture, self.dataset, self.size)), label
+        return self.preprocessing(picture), label
 
 
 class EpochSampler(Sampler):

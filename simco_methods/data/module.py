@@ -14,6 +14,7 @@ from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet
 from simco_methods.data.plain import PlainLoader, plain_batches
 from simco_methods.data.resident import DeviceLoader, DoesNotFit, ResidentImages
+from simco_methods.data.transforms import Preprocessing
 from simco_methods.data.workers import leave_signals_to_the_run, with_workers
 from simco_methods.progress import position
 
@@ -139,14 +140,14 @@ class PretrainData(pl.LightningDataModule):
 
     def _without_augmentation(self, images: ImageSet, rows: np.ndarray) -> DataLoader | PlainLoader:
         cfg = self.cfg
-        made_of = cfg.data.dataset, cfg.augmentations[0]
+        preprocessing = Preprocessing.of(cfg.data.dataset, cfg.augmentations[0])
         if self._wanted != "workers":
             size = cfg.optimizer.batch_size
             try:
-                return plain_batches(images, rows, *made_of, size, self.device, self.processes)
+                return plain_batches(images, rows, preprocessing, size, self.device, self.processes)
             except DoesNotFit:
                 pass
-        return self._workers(PlainSet(images, *made_of), sampler=rows.tolist())
+        return self._workers(PlainSet(images, preprocessing), sampler=rows.tolist())
 
     def _share(self, length: int) -> np.ndarray:
         """Every world_size-th image: none is seen twice, whatever the number of processes."""

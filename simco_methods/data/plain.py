@@ -6,19 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 
 from simco_methods.data.images import ImageSet
 from simco_methods.data.resident import by_threads, check_fits
-from simco_methods.data.transforms import Normalization, plain_view
+from simco_methods.data.transforms import Preprocessing
 
 
 def plain_batches(
     images: ImageSet,
     rows: Sequence[int],
-    dataset: str,
-    cfg: DictConfig,
+    preprocessing: Preprocessing,
     batch_size: int,
     device: torch.device,
     processes: int = 1,
@@ -29,19 +27,18 @@ def plain_batches(
         DoesNotFit: more than a third of the free memory.
         UnreadableImage: a file that cannot be read as an image, by its path.
     """
-    size = cfg.crop_size
+    size = preprocessing.size
     check_fits(len(rows), size, size, device, processes)
     pixels = torch.empty(len(rows), 3, size, size, dtype=torch.uint8)
     labels = torch.empty(len(rows), dtype=torch.int64)
 
     def make(number: int) -> None:
         picture, labels[number] = images.take(rows[number])
-        view = plain_view(picture, dataset, size)
+        view = preprocessing.view(picture)
         pixels[number] = torch.from_numpy(np.array(view)).permute(2, 0, 1)
 
     by_threads(make, len(rows))
-    normalization = Normalization(dataset, cfg)
-    return PlainLoader(pixels.to(device), labels.to(device), normalization, batch_size)
+    return PlainLoader(pixels.to(device), labels.to(device), preprocessing, batch_size)
 
 
 class PlainLoader:
@@ -50,15 +47,15 @@ class PlainLoader:
     Args:
         pixels: (N, 3, S, S) uint8.
         labels: (N,).
-        normalization: of the data set.
+        preprocessing: whose normalisation they get.
         batch_size: images at a time; the last batch has what is left.
     """
 
     def __init__(
-        self, pixels: Tensor, labels: Tensor, normalization: Normalization, batch_size: int
+        self, pixels: Tensor, labels: Tensor, preprocessing: Preprocessing, batch_size: int
     ):
         self.pixels, self.labels = pixels, labels
-        self.normalization, self.batch_size = normalization, batch_size
+        self.preprocessing, self.batch_size = preprocessing, batch_size
 
     def __len__(self) -> int:
         return -(-len(self.labels) // self.batch_size)
@@ -68,4 +65,4 @@ class PlainLoader:
             self.pixels.split(self.batch_size), self.labels.split(self.batch_size), strict=True
         )
         for pixels, labels in pairs:
-            yield [self.normalization.batch(pixels), labels]
+            yield [self.preprocessing.batch(pixels), labels]

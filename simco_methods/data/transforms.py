@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -51,46 +53,61 @@ def pillow_view(image: Image.Image, settings: ViewSettings, draws: ViewDraws) ->
     return F.hflip(image) if draws.flipped else image
 
 
-def plain_view(image: Image.Image, dataset: str, size: int) -> Image.Image:
-    """The whole image at the training crop's size; larger photographs resized by 8/7 and cropped.
+@dataclass(frozen=True)
+class Preprocessing:
+    """What becomes of a whole image on its way into a network.
 
-    Args:
-        image: RGB.
-        dataset: name.
-        size: side of a training crop.
-    """
-    whole = DATASETS[dataset].square or size < 96
-    image = F.resize(image, size if whole else size * 8 // 7, _BICUBIC)
-    return F.center_crop(image, [size, size])
-
-
-class Normalization:
-    """Pixels from 0 to 255 to a data set's normalised tensors.
-
-    Args:
-        dataset: name, for its mean and standard deviation.
-        cfg: an entry of ``augmentations``, whose ``mean`` and ``std`` hold for custom images.
+    Attributes:
+        size: side of what the network sees.
+        resize: what the shorter side of the image becomes, before the centre is cropped.
+        mean, std: of the channels, in [0, 1].
     """
 
-    def __init__(self, dataset: str, cfg: DictConfig):
-        info = DATASETS[dataset]
-        # A mean or std in the config is meant for images that the table does not know.
-        mean, std = info.mean, info.std
+    size: int
+    resize: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, dataset: str, entry: Mapping[str, Any]) -> Preprocessing:
+        """As an entry of ``augmentations`` has it.
+
+        Images of a data set whose images are square, and all below 96 pixels, are taken whole;
+        photographs are resized to 8/7 of the crop first, as is usual on ImageNet. For custom images
+        the entry's ``mean``, ``std`` and ``resize`` hold, where it has them.
+
+        Args:
+            dataset: name, for its mean and standard deviation.
+            entry: with ``crop_size``, the side of a training crop.
+        """
+        info, size = DATASETS[dataset], entry["crop_size"]
+        whole = info.square or size < 96
+        resize, mean, std = size if whole else size * 8 // 7, info.mean, info.std
+        # In the config they are meant for images that the table does not know.
         if info.num_classes is None:
-            mean, std = cfg.get("mean") or mean, cfg.get("std") or std
-        self.mean: Sequence[float] = list(mean)
-        self.std: Sequence[float] = list(std)
+            mean, std = entry.get("mean") or mean, entry.get("std") or std
+            resize = entry.get("resize") or resize
+        return cls(size, resize, tuple(mean), tuple(std))
 
-    def __call__(self, image: Image.Image) -> Tensor:
-        """An RGB image to (3, H, W)."""
+    def view(self, image: Image.Image) -> Image.Image:
+        """An RGB image to what the network sees of it."""
+        image = F.resize(image, self.resize, _BICUBIC)
+        return F.center_crop(image, [self.size, self.size])
+
+    def normalize(self, image: Image.Image) -> Tensor:
+        """An RGB image, as it is, to (3, H, W)."""
         return F.normalize(F.to_tensor(image), self.mean, self.std)
 
+    def __call__(self, image: Image.Image) -> Tensor:
+        """An RGB image to a network's input, (3, size, size)."""
+        return self.normalize(self.view(image))
+
     def batch(self, pixels: Tensor) -> Tensor:
-        """(N, 3, H, W) of uint8 to the same in float32, each as by a call."""
+        """(N, 3, H, W) of uint8 to the same in float32, each as by :meth:`normalize`."""
         return F.normalize(pixels.float().div_(255), self.mean, self.std, inplace=True)
 
     def inverse(self, view: Tensor) -> Image.Image:
-        """What a person sees of a view, (3, H, W)."""
+        """What a person sees of an input, (3, H, W)."""
         mean, std = (torch.tensor(v).view(3, 1, 1) for v in (self.mean, self.std))
         pixels = ((view.cpu() * std + mean).clamp(0, 1) * 255).round().byte()
         return Image.fromarray(np.ascontiguousarray(pixels.permute(1, 2, 0)))

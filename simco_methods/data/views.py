@@ -11,7 +11,7 @@ from simco_methods.compiling import compiled_if_possible
 from simco_methods.data.augment import augment
 from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.parameters import Parameters
-from simco_methods.data.transforms import Normalization
+from simco_methods.data.transforms import Preprocessing
 
 _CPU_PIXELS = 2**17  # of the views that are made at a time, so that they stay in a core's cache
 _GPU_PIXELS = 2**26  # of the images that are augmented at a time: some GiB in float32
@@ -40,9 +40,9 @@ class ViewMaker:
         self._memory_format = memory_format
         self._augment = compiled_if_possible(augment, device) if compiled else augment
         self._compiled = compiled
-        normalization = Normalization(dataset, entry)
-        std = torch.tensor(normalization.std, device=device).view(3, 1, 1)
-        mean = torch.tensor(normalization.mean, device=device).view(3, 1, 1)
+        preprocessing = Preprocessing.of(dataset, entry)
+        std = torch.tensor(preprocessing.std, device=device).view(3, 1, 1)
+        mean = torch.tensor(preprocessing.mean, device=device).view(3, 1, 1)
         self._scale, self._shift = 1 / (255 * std), -mean / std
 
     def draw(self, sizes: np.ndarray, seed: int, *items: np.ndarray) -> Parameters:

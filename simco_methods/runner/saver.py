@@ -141,6 +141,7 @@ class Saver(Checkpoint):
             "fingerprint": self.folder.fingerprint,
             "config": OmegaConf.to_container(self.folder.cfg),
             "images": self.images,
+            "classes": self.classes,
             "processes": processes,
         }
 

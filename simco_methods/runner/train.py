@@ -203,6 +203,7 @@ def _prepare(
     )
     named = zip(("train", "val"), images, strict=True)
     saver.images = {split: found.digest() for split, found in named if found}
+    saver.classes = images[0].classes
     if resume:
         resume.check_images(saver.images)
     data = PretrainData(parsed, *images, device, trainer.num_devices)

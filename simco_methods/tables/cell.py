@@ -20,12 +20,14 @@ def main() -> None:
     cfg = OmegaConf.load(folder / "cell.yaml")
     _take_gpus(cfg, Path(tempfile.gettempdir()) / f"simco-gpus-{os.getuid()}")
 
+    from simco_methods.analysis.settings import Settings
     from simco_methods.analyze import analyze
     from simco_methods.config import complete
     from simco_methods.runner.folder import RunFolder
     from simco_methods.runner.rank import process_rank
     from simco_methods.runner.stopping import RunStopped
     from simco_methods.runner.train import prepare
+    from simco_methods.settings import parse_settings
 
     try:
         run = prepare(cfg)
@@ -40,7 +42,8 @@ def main() -> None:
         for file in sorted(folder.glob("analyses/*/wanted.json")):
             wanted = json.loads(file.read_text(encoding="utf-8"))
             if not (file.parent / wanted["file"]).exists():
-                analyze(checkpoint, wanted["arguments"], file.parent)
+                arguments = [*wanted["arguments"], f"out={file.parent}"]
+                analyze(checkpoint, parse_settings("simco-analyze", Settings, arguments))
     except RunStopped as stop:
         sys.exit(str(stop))
     except KeyboardInterrupt as interrupt:

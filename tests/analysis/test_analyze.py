@@ -13,21 +13,19 @@ from simco_methods.analysis import ANALYSES, gradient, hardness, stored
 from simco_methods.analysis.consistency import by_age, by_order
 from simco_methods.analysis.encoder import load_checkpoint
 from simco_methods.analysis.samples import Samples, scalar_temperature
-from simco_methods.analysis.settings import parse_settings
 from simco_methods.analysis.stored import Stored
-from simco_methods.analyze import analyze
 from simco_methods.losses import (
     anchor_hardness,
     l2_normalize,
     penalty_entropy,
     relative_penalty,
 )
-from tests.analysis.conftest import SMALL
+from tests.analysis.conftest import SMALL, analyze, parsed
 from tests.helpers import run_script
 
 
 def samples(checkpoint, *arguments):
-    settings = parse_settings([*SMALL, *arguments], list(ANALYSES))
+    settings = parsed([*SMALL, *arguments])
     return Samples(load_checkpoint(checkpoint, settings.config), settings)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from simco_methods.analyze import analyze
+from tests.analysis.conftest import analyze
 from tests.helpers import run_script
 from tests.test_solo_scripts import QUICK, SCRIPTS, only
 from tests.test_solo_scripts import pytestmark as needs_solo_learn

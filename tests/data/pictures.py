@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from simco_methods.data import ImageSet, PretrainData
-from simco_methods.data.transforms import Normalization
+from simco_methods.data.transforms import Preprocessing
 
 SIDE = 16
 SIZE = SIDE, SIDE
@@ -257,7 +257,7 @@ def _first(loader: Iterable) -> list:
 
 
 def _pixels(data: PretrainData, views: torch.Tensor) -> np.ndarray:
-    to_image = Normalization("custom", data.cfg.augmentations[0]).inverse
+    to_image = Preprocessing.of("custom", data.cfg.augmentations[0]).inverse
     return np.stack([np.asarray(to_image(view)) for view in views])
 
 

@@ -15,7 +15,7 @@ from simco_methods.data import ImageSet, PretrainData
 from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.loaders import EpochSampler
 from simco_methods.data.resident import DoesNotFit
-from simco_methods.data.transforms import Normalization, pillow_view, plain_view
+from simco_methods.data.transforms import Preprocessing, pillow_view
 from tests.helpers import compose_config
 from tests.methods.test_no_wait import Waits
 
@@ -302,7 +302,10 @@ def test_validation_is_at_the_training_size(size, crop):
     settings = ViewSettings.from_config(OmegaConf.merge(PAPER_VIEW, {"crop_size": crop}))
     image = Image.new("RGB", size)
     draws = draw_views(settings, np.array([size[::-1]]), 0, [0], [0], [0]).rows(0)
-    for view in (plain_view(image, "custom", crop), pillow_view(image, settings, draws)):
+    for view in (
+        Preprocessing.of("custom", {"crop_size": crop}).view(image),
+        pillow_view(image, settings, draws),
+    ):
         assert view.size == (crop, crop)
 
 
@@ -311,7 +314,7 @@ def test_square_images_are_validated_whole():
     expected = T.Compose(
         [T.ToTensor(), T.Normalize((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))]
     )(image)
-    normalization = Normalization("cifar10", PAPER_VIEW)
-    found = normalization(plain_view(image, "cifar10", 32))
+    preprocessing = Preprocessing.of("cifar10", PAPER_VIEW)
+    found = preprocessing(image)
     torch.testing.assert_close(found, expected)
-    assert normalization.inverse(found).tobytes() == image.tobytes()
+    assert preprocessing.inverse(found).tobytes() == image.tobytes()

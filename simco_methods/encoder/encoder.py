@@ -1,0 +1,113 @@
+"""An encoder: images in, features out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from simco_methods.data.decode import read_rgb
+from simco_methods.encoder.card import Card
+
+
+class Encoder(nn.Module):
+    """A backbone without its head, and the preprocessing of its images.
+
+    As a module it maps normalised images to features and can be trained on; :meth:`transform` maps
+    images as they are, in the manner of scikit-learn.
+
+    Args:
+        backbone: (N, 3, S, S) to (N, F).
+        card: what is known of it.
+    """
+
+    def __init__(self, backbone: nn.Module, card: Card):
+        super().__init__()
+        self.backbone, self.card = backbone, card
+
+    @property
+    def features(self) -> int:
+        """F, how many numbers an image becomes."""
+        return self.card.features
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.backbone.parameters()).device
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Features (N, F) of images (N, 3, S, S), as :meth:`preprocess` gives them.
+
+        Raises:
+            ValueError: a tensor of another shape.
+        """
+        if images.ndim != 4 or images.shape[1] != 3:
+            raise ValueError(
+                f"images must have the shape (N, 3, S, S), got {tuple(images.shape)}; "
+                "Encoder.transform takes images as they are"
+            )
+        return self.backbone(images)
+
+    def preprocess(self, image: Image.Image | np.ndarray | str | os.PathLike) -> Tensor:
+        """An image to what the network sees of it, (3, S, S) float32.
+
+        Args:
+            image: a Pillow image, a uint8 array (H, W, 3) or (H, W), or a file's path.
+
+        Raises:
+            UnreadableImage: a file that cannot be read as an image, by its path.
+            ValueError: an array of another shape or type.
+        """
+        return self.card.preprocessing(as_picture(image))
+
+    @torch.no_grad()
+    def transform(self, images: Sequence[Any] | np.ndarray, batch_size: int = 256) -> np.ndarray:
+        """Features (N, F) float32 of N images, in evaluation mode.
+
+        Args:
+            images: an array (N, H, W, 3) or (N, H, W) of uint8, or N images of any size as
+                :meth:`preprocess` takes them.
+            batch_size: images at a time; changes nothing but memory.
+
+        Raises:
+            UnreadableImage, ValueError: see :meth:`preprocess`.
+        """
+        if isinstance(images, str | os.PathLike | Image.Image):
+            raise ValueError("images must be a sequence of images, got one; put it into a list")
+        was_training = self.training
+        self.eval()
+        try:
+            found = [
+                self(batch.to(self.device)).float().cpu()
+                for batch in self._batches(images, batch_size)
+            ]
+        finally:
+            self.train(was_training)
+        return torch.cat(found).numpy() if found else np.empty((0, self.features), np.float32)
+
+    def fit(self, images: Any = None, labels: Any = None) -> Encoder:
+        """Nothing: for scikit-learn's pipelines, in which every step is fitted."""
+        return self
+
+    def _batches(self, images: Sequence[Any], size: int) -> Iterator[Tensor]:
+        for first in range(0, len(images), size):
+            yield torch.stack([self.preprocess(image) for image in images[first : first + size]])
+
+
+def as_picture(image: Image.Image | np.ndarray | str | os.PathLike) -> Image.Image:
+    """An image as an RGB picture; arguments and errors as of :meth:`Encoder.preprocess`."""
+    if isinstance(image, Image.Image):
+        return image.convert("RGB")
+    if isinstance(image, str | os.PathLike):
+        return read_rgb(os.fspath(image))
+    array = np.asarray(image)
+    if array.dtype != np.uint8:
+        raise ValueError(f"an image must be an array of uint8 from 0 to 255, got {array.dtype}")
+    if not array.size or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)):
+        raise ValueError(f"an image must have the shape (H, W, 3) or (H, W), got {array.shape}")
+    return Image.fromarray(array).convert("RGB")
