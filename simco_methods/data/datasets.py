@@ -29,6 +29,8 @@ class DatasetInfo:
         num_classes: None if the images tell.
         mean, std: of the training images' channels, in [0, 1].
         square: images are of one size and are validated whole; else resized and centre-cropped.
+        crop_min_scale, flip: of the crop-and-flip that a linear classifier is trained on: the
+            smallest share of an image that a crop takes, and the probability of a mirrored one.
     """
 
     load: Loader
@@ -36,6 +38,8 @@ class DatasetInfo:
     mean: Sequence[float] = IMAGENET_DEFAULT_MEAN
     std: Sequence[float] = IMAGENET_DEFAULT_STD
     square: bool = False
+    crop_min_scale: float = 0.08
+    flip: float = 0.5
 
 
 def _path(data: DictConfig, split: str) -> Path:
@@ -133,7 +137,15 @@ def _folder(data: DictConfig, split: str, classes: Sequence[str] | None) -> Imag
 
 
 DATASETS: dict[str, DatasetInfo] = {
-    "digits": DatasetInfo(_digits, 10, mean=(0.305,) * 3, std=(0.376,) * 3, square=True),
+    "digits": DatasetInfo(
+        _digits,
+        10,
+        mean=(0.305,) * 3,
+        std=(0.376,) * 3,
+        square=True,
+        crop_min_scale=0.5,
+        flip=0.0,  # a mirrored digit is another one
+    ),
     "cifar10": DatasetInfo(
         _torchvision("cifar10", _read_cifar(tv.CIFAR10)),
         10,

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch import nn
 
 from simco_methods.data import PretrainData
 from simco_methods.data.images import UNLABELLED
+from simco_methods.evaluation.loading import extract_features
 from simco_methods.host.knn import knn_accuracy
 from simco_methods.machine import free_memory
-
-
-@torch.no_grad()
-def extract_features(
-    backbone: nn.Module, loader: DataLoader, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Features (N, D) and labels (N,) of a loader of ``(images, labels)``, on the CPU."""
-    features, labels = [], []
-    dtype = next(backbone.parameters()).dtype
-    for images, targets in loader:
-        features.append(backbone(images.to(device, dtype)).float().cpu())
-        labels.append(targets.cpu())
-    return torch.cat(features), torch.cat(labels)
 
 
 def offline_knn(

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from simco_methods.runner.evaluate import extract_features, offline_knn
+from simco_methods.evaluation.loading import extract_features
+from simco_methods.runner.evaluate import offline_knn
 
 
 def test_features_and_labels_come_to_the_cpu(monkeypatch):

@@ -1,0 +1,83 @@
+"""Images on their way through an encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from simco_methods.data import ImageSet, PretrainData
+from simco_methods.encoder import Encoder
+
+
+def evaluation_data(
+    encoder: Encoder,
+    train: ImageSet,
+    test: ImageSet | None,
+    *,
+    batch_size: int,
+    num_workers: int,
+    seed: int = 0,
+    crop_min_scale: float = 0.08,
+    flip: float = 0.5,
+) -> PretrainData:
+    """The loaders of an evaluation, whose images are preprocessed as the encoder's were.
+
+    Its ``train_dataloader()`` gives ``(indices, [view], labels)``, one random crop, resized and
+    flipped, of each training image, other ones each epoch (``loader.sampler.set_epoch(number)``);
+    ``bank_dataloader()`` and ``val_dataloader()`` give ``(images, labels)`` of the training and the
+    test images as they are, in order. They lie on the encoder's device if they fit there, else
+    workers read them.
+
+    Args:
+        encoder: on its device.
+        train, test: the images.
+        batch_size: images at a time, at most as many as there are.
+        num_workers: processes, where they are read by workers.
+        seed: of crops, flips and order.
+        crop_min_scale: smallest share of an image that a crop takes.
+        flip: probability of a mirrored view.
+    """
+    seen = encoder.card.preprocessing
+    view = {
+        "crop_size": seen.size,
+        "resize": seen.resize,
+        "mean": list(seen.mean),
+        "std": list(seen.std),
+        "num_crops": 1,
+        "rrc": {"enabled": True, "crop_min_scale": crop_min_scale, "crop_max_scale": 1.0},
+        "horizontal_flip": {"prob": flip},
+    }
+    cfg = {
+        # To the encoder they are custom images: of its own mean and size, not of the data set's.
+        "data": {"dataset": "custom", "loader": "auto", "num_workers": num_workers},
+        "augmentations": [view],
+        "optimizer": {"batch_size": min(batch_size, len(train))},
+        "seed": seed,
+    }
+    return PretrainData(OmegaConf.create(cfg), train, test, encoder.device)
+
+
+@torch.no_grad()
+def extract_features(
+    backbone: nn.Module, loader: Iterable, device: torch.device, what: str | None = None
+) -> tuple[Tensor, Tensor]:
+    """Features (N, D) and labels (N,) of a loader of ``(images, labels)``, on the CPU.
+
+    Args:
+        backbone: on the device, in evaluation mode.
+        loader: of some batches.
+        device: where the images go.
+        what: name of the progress bar, None for none.
+    """
+    features, labels = [], []
+    dtype = next(backbone.parameters()).dtype
+    for images, targets in tqdm(
+        loader, what, unit="batch", leave=False, disable=what is None or None
+    ):
+        features.append(backbone(images.to(device, dtype)).float().cpu())
+        labels.append(targets.cpu())
+    return torch.cat(features), torch.cat(labels)

@@ -1,0 +1,95 @@
+"""The settings that every evaluation has, and the labelled images that they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from omegaconf import DictConfig, OmegaConf
+
+from simco_methods.config.checks import integer, number, optional, text
+from simco_methods.encoder import Encoder, EncoderSettings
+from simco_methods.evaluation.sides import Sides, read_sides
+from simco_methods.settings import setting
+
+
+@dataclass
+class EvaluationSettings(EncoderSettings):
+    """What an encoder is evaluated on.
+
+    Attributes:
+        data: ``data.dataset``, ``data.train_path``, ``data.val_path`` (which images are tested on),
+            ``data.download``, ``data.train_images_per_class``, ``data.val_images_per_class``; by
+            default what the encoder was trained on. Folders of your own are
+            ``data.dataset=custom``, with a folder for each class.
+        test_share: the share of each class that is tested on, where class folders have no
+            ``data.val_path``.
+        fraction: share of the labelled training images that are used, by default all: stratified,
+            the same images for everybody and in solo-learn (``data.fraction`` there).
+        seed: of what is drawn.
+        out: folder to write to; by default beside the encoder.
+    """
+
+    CONFIG: ClassVar[tuple[str, ...]] = ("backbone", "data")
+
+    test_share: float | None = setting(None, optional(number(0, 1, open_low=True)))
+    fraction: float | None = setting(None, optional(number(0, 1, open_low=True)))
+    seed: int = setting(0, integer(0, 2**32 - 1))
+    out: str | None = setting(None, optional(text))
+
+    def sides(self, encoder: Encoder) -> Sides:
+        """The labelled images; see :func:`~simco_methods.evaluation.sides.read_sides`."""
+        given = OmegaConf.select(self.config, "data") or OmegaConf.create({})
+        trained = encoder.card.settings.get("data") or {}
+        data = evaluated_data(OmegaConf.create(trained), given)
+        return read_sides(data, self.test_share, self.fraction)
+
+    def folder(self, source: str, kind: str) -> Path:
+        """Where the results go: ``out``, or ``<source>-<kind>`` beside the encoder, in a run's
+        folder ``<kind>``.
+
+        Args:
+            source: what the encoder was loaded from.
+            kind: "linear", "knn" ...
+        """
+        path = Path(source)
+        if self.out is not None:
+            return Path(self.out)
+        if path.is_dir():
+            return path / kind
+        return path.with_name(f"{path.stem}-{kind}")
+
+
+def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
+    """The keys ``data.*`` of an evaluation: those given over those of the training.
+
+    Of another data set, or of other training images, nothing of the training's is kept.
+
+    Raises:
+        ValueError: neither says which images.
+    """
+    given = OmegaConf.create(OmegaConf.to_container(given))
+    if trained and "dataset" not in given and "train_path" not in given:
+        if trained.get("no_labels", False):
+            raise ValueError(
+                "the encoder was trained on images without labels; name labelled ones by "
+                "data.dataset=custom data.train_path=FOLDER data.val_path=FOLDER, with a folder "
+                "for each class"
+            )
+        given = OmegaConf.merge(trained, given)
+    elif given.get("dataset", trained.get("dataset")) == trained.get("dataset"):
+        keys = ("dataset", "train_images_per_class", "val_images_per_class")
+        if "train_path" not in given:
+            keys += ("train_path", "val_path")
+        given = OmegaConf.merge({k: trained[k] for k in keys if k in trained}, given)
+    if given.get("dataset") is None:
+        if given.get("train_path") is None:
+            raise ValueError(
+                "which images? Set data.dataset=NAME (digits, cifar10, custom, ...), and "
+                "data.train_path and data.val_path to their folders"
+            )
+        given.dataset = "custom"
+    given.no_labels = False
+    given.fraction = -1  # the setting of that name is meant
+    return given

@@ -1,0 +1,127 @@
+"""The two sides of an evaluation: labelled images to learn from, and others to test on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from omegaconf import DictConfig
+
+from simco_methods.data import load_images
+from simco_methods.data.decode import printable
+from simco_methods.data.images import UNLABELLED, ImageSet
+
+_HINT = "; for images without labels"
+
+
+@dataclass
+class Sides:
+    """Labelled images, classes numbered alike on both sides.
+
+    Attributes:
+        train: to learn from, or a kNN's bank.
+        test: to test on.
+        name: of the data set.
+        notes: what is to be said of them, a line each.
+    """
+
+    train: ImageSet
+    test: ImageSet
+    name: str
+    notes: Sequence[str] = ()
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes, which are those of the data set, whatever labels turn up."""
+        return self.train.classes
+
+
+def read_sides(data: DictConfig, test_share: float | None, fraction: float | None) -> Sides:
+    """The labelled images that ``data`` names.
+
+    Args:
+        data: as of :func:`~simco_methods.data.load_images`.
+        test_share: of each class, to test on, where there is no ``data.val_path``; the images are
+            the same for everybody.
+        fraction: stratified share of the training images, None for all.
+
+    Raises:
+        FileNotFoundError: images that are not there, with the path.
+        ValueError: no labels, one class, nothing to test on, classes to test that the training
+            images lack, or a share that is too small for the classes.
+    """
+    train, notes = _labelled(data, "train", None), []
+    if data.dataset == "digits" or data.get("val_path") is not None:
+        if test_share is not None:
+            raise ValueError(
+                f"test_share={test_share}: {data.dataset} has images to test on"
+                + (f", data.val_path={data.val_path}" if data.get("val_path") else "")
+            )
+        test = _labelled(data, "val", train.classes)
+    elif test_share is None:
+        raise ValueError(
+            f"there is nothing to test on: set data.val_path to a folder like "
+            f"data.train_path={data.get('train_path')}, or test_share=0.2 to hold out a fifth of "
+            "each class of that"
+        )
+    else:
+        train, test = _split(train, test_share)
+        notes.append(f"no data.val_path: {test_share:g} of each class is held out to test on")
+    if len(train.classes) < 2:
+        raise ValueError(
+            f"all labelled images are of one class ({printable(train.classes[0])}); to tell "
+            "classes apart takes two or more"
+        )
+    for side, images in (("training", train), ("test", test)):
+        counts = np.bincount(images.labels, minlength=len(train.classes))
+        lacking = [name for name, n in zip(train.classes, counts, strict=True) if not n]
+        if lacking:
+            names = ", ".join(map(printable, lacking[:5])) + (", ..." if len(lacking) > 5 else "")
+            notes.append(f"the {side} images lack {len(lacking)} class(es): {names}")
+    if fraction is not None and fraction < 1:
+        total = len(train)
+        train = stratified(train, fraction)
+        notes.append(f"fraction={fraction:g}: {len(train):,} of {total:,} training images")
+    return Sides(train, test, data.dataset, notes)
+
+
+def stratified(images: ImageSet, share: float) -> ImageSet:
+    """A stratified share of labelled images, the same for everybody.
+
+    Raises:
+        ValueError: too few images for the classes, with the numbers.
+    """
+    classes, counts = np.unique(images.labels, return_counts=True)
+    kept = int(share * len(images))
+    if kept < len(classes) or len(images) - kept < len(classes):
+        raise ValueError(
+            f"a share of {share:g} of {len(images):,} images in {len(classes)} classes leaves "
+            f"{min(kept, len(images) - kept):,} on one side, fewer than classes"
+        )
+    if counts.min() < 2:
+        name = images.classes[classes[counts.argmin()]]
+        raise ValueError(
+            f"class {printable(name)} has one image: it cannot be on both sides of a share"
+        )
+    return images.fraction(share)
+
+
+def _split(images: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
+    numbered = ImageSet(np.arange(len(images)), images.labels, images.classes)
+    kept = stratified(numbered, 1 - share).images
+    return images.select(np.sort(kept)), images.select(np.setdiff1d(numbered.images, kept))
+
+
+def _labelled(data: DictConfig, split: str, classes: Sequence[str] | None) -> ImageSet:
+    try:
+        images = load_images(data, split, classes)
+    except FileNotFoundError as error:
+        said, hint, _ = str(error).partition(_HINT)
+        if not hint:
+            raise
+        raise FileNotFoundError(f"{said}: an evaluation needs a folder for each class") from error
+    rows = np.flatnonzero(images.labels != UNLABELLED)
+    if not len(rows):
+        raise ValueError(f"no image of data.{split}_path={data.get(f'{split}_path')} has a label")
+    return images if len(rows) == len(images) else images.select(rows)
