@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from omegaconf import DictConfig, OmegaConf
@@ -58,3 +59,15 @@ class EncoderSettings:
             trusted=self.trusted,
             device=self.device,
         )
+
+
+def folder_beside(source: str, kind: str) -> Path:
+    """Where results go unless a folder is named: ``<source>-<kind>`` beside the encoder, in a run's
+    folder ``<kind>``.
+
+    Args:
+        source: what the encoder was loaded from.
+        kind: "linear", "knn" ...
+    """
+    path = Path(source)
+    return path / kind if path.is_dir() else path.with_name(f"{path.stem}-{kind}")

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config.checks import integer, number, optional, text
 from simco_methods.encoder import Encoder, EncoderSettings
+from simco_methods.encoder.settings import folder_beside
 from simco_methods.evaluation.sides import Sides, read_sides
 from simco_methods.settings import setting
 
@@ -46,19 +47,9 @@ class EvaluationSettings(EncoderSettings):
         return read_sides(data, self.test_share, self.fraction)
 
     def folder(self, source: str, kind: str) -> Path:
-        """Where the results go: ``out``, or ``<source>-<kind>`` beside the encoder, in a run's
-        folder ``<kind>``.
-
-        Args:
-            source: what the encoder was loaded from.
-            kind: "linear", "knn" ...
-        """
-        path = Path(source)
-        if self.out is not None:
-            return Path(self.out)
-        if path.is_dir():
-            return path / kind
-        return path.with_name(f"{path.stem}-{kind}")
+        """Where the results go: ``out``, or as of
+        :func:`~simco_methods.encoder.settings.folder_beside`."""
+        return folder_beside(source, kind) if self.out is None else Path(self.out)
 
 
 def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
