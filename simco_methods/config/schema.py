@@ -32,7 +32,7 @@ from simco_methods.data import LOADERS
 from simco_methods.data.datasets import DATASETS
 from simco_methods.data.draws import INTERPOLATIONS
 from simco_methods.data.readable import ON_ERROR
-from simco_methods.host.knn import DISTANCES
+from simco_methods.host.votes import DISTANCES
 
 _PROBABILITY = number(0, 1)
 _AMOUNT = number(0, 100)

@@ -6,11 +6,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from simco_methods.host.neighbours import Bank
-
-DISTANCES = ("cosine", "euclidean")
-# MiB where nothing is said.
-_CPU_MEMORY, _DEVICE_MEMORY = 128, 1024
+from simco_methods.host.votes import hits, knn_votes
 
 
 @torch.no_grad()
@@ -28,19 +24,15 @@ def knn_accuracy(
 ) -> tuple[float, float]:
     """Accuracy of the weighted vote of the k nearest training features.
 
-    A neighbour's weight is exp(similarity / temperature) for cosine, 1 / distance for euclidean.
-
     Args:
         train_features: (N, D) bank.
         train_targets: (N,) class numbers from 0.
         test_features: (M, D) queries.
         test_targets: (M,) class numbers from 0.
         k: neighbours, at most N are used.
-        temperature: of the cosine weights.
-        distance: "cosine" or "euclidean".
-        num_classes: classes that can be voted for; None takes the largest number in either set.
-        memory_mib: what the work may take beside these tensors, down to one query and 8 rows of
-            the bank at a time; None for 128 on a CPU, else 1024.
+        temperature, distance, num_classes, memory_mib: see
+            :func:`~simco_methods.host.votes.knn_votes`; of the classes None
+            takes the largest number in either set.
 
     Returns:
         Top-1 and top-5 accuracy in percent; of top-5, as many as there are classes and neighbours.
@@ -48,8 +40,6 @@ def knn_accuracy(
     Raises:
         ValueError: an unknown distance, k below 1, or an empty set.
     """
-    if distance not in DISTANCES:
-        raise ValueError(f"distance must be one of {', '.join(DISTANCES)}, got {distance!r}")
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
     if not len(train_targets) or not len(test_targets):
@@ -59,42 +49,21 @@ def knn_accuracy(
         )
     if num_classes is None:
         num_classes = int(max(train_targets.max(), test_targets.max())) + 1
-    if memory_mib is None:
-        memory_mib = _CPU_MEMORY if train_features.device.type == "cpu" else _DEVICE_MEMORY
-    memory = int(memory_mib * 2**20)
     k = min(k, len(train_targets))
-    top5 = min(5, k, num_classes)
     correct = torch.zeros(2, dtype=torch.long, device=test_features.device)
-    bank = Bank(train_features, distance, k, memory)
-    for queries, targets in zip(
-        test_features.split(bank.queries), test_targets.split(bank.queries), strict=True
+    for votes in knn_votes(
+        train_features,
+        train_targets,
+        test_features,
+        ks=[k],
+        temperatures=[temperature],
+        distance=distance,
+        num_classes=num_classes,
+        memory_mib=memory_mib,
     ):
-        score, neighbour = bank.nearest(queries)
-        if distance == "cosine":
-            weight = score.div_(temperature).exp_()
-        else:
-            weight = bank.distances(queries, neighbour).add_(1e-5).reciprocal_()
-        rows = max(1, memory // (32 * num_classes))
-        for parts in zip(*(t.split(rows) for t in (weight, neighbour, targets)), strict=True):
-            rank = _rank(parts[0], train_targets[parts[1]], parts[2], num_classes)
-            correct += torch.stack([(rank < top).sum() for top in (1, top5)])
+        correct += hits(votes.votes, test_targets[votes.queries], k)
     top1_percent, top5_percent = (100.0 * correct / len(test_targets)).tolist()
     return top1_percent, top5_percent
-
-
-def _rank(weight: Tensor, voted: Tensor, targets: Tensor, num_classes: int) -> Tensor:
-    """How many classes come before each target, (M,).
-
-    Of classes with equal votes, none included, the lower number comes first.
-    """
-    votes = torch.zeros(len(weight), num_classes, device=weight.device)
-    votes.scatter_add_(1, voted, weight).nan_to_num_(nan=torch.inf, posinf=torch.inf)
-    targets = targets.unsqueeze(1)
-    own = votes.gather(1, targets.clamp(0, num_classes - 1))
-    lower = torch.arange(num_classes, device=weight.device) < targets
-    before = (votes > own).sum(dim=1) + lower.logical_and_(votes == own).sum(dim=1)
-    known = (targets >= 0) & (targets < num_classes)
-    return torch.where(known.squeeze(1), before, num_classes)
 
 
 class OnlineKNN(Metric):
