@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,7 +50,7 @@ class Finding:
         paths = []
         for suffix, figure in self.figures.items():
             paths.append(folder / f"{self.name}{'-' if suffix else ''}{suffix}.png")
-            figure.savefig(paths[-1], dpi=120)
+            save_figure(figure, paths[-1])
         return paths
 
 
@@ -93,6 +94,13 @@ def canvas(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Writes a figure as PNG, whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    figure.savefig(part, dpi=120, format="png")
+    os.replace(part, path)
 
 
 def panels(*labels: tuple[str, str], height: float = 4.0) -> tuple[Figure, list[Axes]]:
