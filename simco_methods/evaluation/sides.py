@@ -74,16 +74,22 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
             "classes apart takes two or more"
         )
     for side, images in (("training", train), ("test", test)):
-        counts = np.bincount(images.labels, minlength=len(train.classes))
-        lacking = [name for name, n in zip(train.classes, counts, strict=True) if not n]
-        if lacking:
-            names = ", ".join(map(printable, lacking[:5])) + (", ..." if len(lacking) > 5 else "")
-            notes.append(f"the {side} images lack {len(lacking)} class(es): {names}")
+        notes += lacking(f"the {side} images", images)
     if fraction is not None and fraction < 1:
         total = len(train)
         train = stratified(train, fraction)
         notes.append(f"fraction={fraction:g}: {len(train):,} of {total:,} training images")
     return Sides(train, test, data.dataset, notes)
+
+
+def lacking(what: str, images: ImageSet) -> list[str]:
+    """A note of the classes that no image is of, if there are any; ``what`` has the images."""
+    counts = np.bincount(images.labels, minlength=len(images.classes))
+    names = [printable(name) for name, n in zip(images.classes, counts, strict=True) if not n]
+    if not names:
+        return []
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return [f"{what} lack {len(names)} class(es): {shown}"]
 
 
 def stratified(images: ImageSet, share: float) -> ImageSet:

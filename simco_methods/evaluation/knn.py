@@ -1,0 +1,147 @@
+"""kNN accuracy of an encoder for all k, temperatures and distances at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from simco_methods.config.checks import each, integer, number, one_of, optional, text
+from simco_methods.encoder import Encoder
+from simco_methods.evaluation.bank import BankAndQueries, bank_and_queries
+from simco_methods.evaluation.grid import STANDARD_TEMPERATURE, cells_of, measure
+from simco_methods.evaluation.loading import evaluation_data, extract_features
+from simco_methods.evaluation.settings import EvaluationSettings
+from simco_methods.files import write_csv, write_json
+from simco_methods.host.votes import DISTANCES
+from simco_methods.machine import free_memory, hardware, versions
+from simco_methods.settings import setting
+
+KS = (1, 5, 10, 20, 50, 100, 200)
+
+
+@dataclass
+class KNNSettings(EvaluationSettings):
+    """What ``simco-knn ENCODER key=value ...`` takes.
+
+    Attributes:
+        bank: whose images vote: "train", "test" (of the data set), or a folder with a folder for
+            each class.
+        queries: whose images are classified, as for ``bank``. An image that is in both is never
+            its own neighbour.
+        k: numbers of neighbours; by default 1, 5, 10, 20, 50, 100, 200, as far as the bank goes.
+        temperature: of the weights exp(cosine / temperature).
+        distance: cosine, euclidean (with the weights 1 / distance).
+        memory_mib: what the search may take beside the features; by default 128 on a CPU, 1024 on a
+            GPU.
+    """
+
+    bank: str = setting("train", text)
+    queries: str = setting("test", text)
+    k: list[int] | None = setting(None, optional(each(integer(1))), listed=True)
+    temperature: list[float] = setting(
+        [STANDARD_TEMPERATURE], each(number(0, open_low=True)), listed=True
+    )
+    distance: list[str] = setting(["cosine"], each(one_of(*DISTANCES)), listed=True, commas=True)
+    memory_mib: float | None = setting(None, optional(number(0, open_low=True)))
+
+    def neighbours(self, images: BankAndQueries) -> list[int]:
+        """The numbers of neighbours, in order.
+
+        Raises:
+            ValueError: more than there are.
+        """
+        ks = self.k or [k for k in KS if k <= images.most] or [1]
+        if max(ks) > images.most:
+            left = " beside the query itself" if images.own is not None else ""
+            raise ValueError(
+                f"k={max(ks)}: more neighbours than the bank has images{left} ({images.most:,})"
+            )
+        return ks
+
+
+def knn(source: str, settings: KNNSettings) -> Path:
+    """Measures an encoder and writes what is found; returns the folder of the results.
+
+    Files:
+        results.csv: a line a cell, accuracies in percent.
+        knn.png: accuracy against k.
+        per_class.csv, confusion.csv, confusion.png: of the standard cell.
+        summary.json: all of it, with settings, data and machine.
+
+    Args:
+        source: see :func:`~simco_methods.encoder.load_encoder`.
+        settings: of the command.
+
+    Raises:
+        ValueError, OSError: an encoder, images or settings that do not fit, by name.
+    """
+    began = time.perf_counter()
+    encoder = settings.load(source)
+    images = bank_and_queries(settings, encoder, settings.bank, settings.queries)
+    ks = settings.neighbours(images)
+    folder = settings.folder(source, "knn")
+    facts = {
+        "encoder": source,
+        "network": f"{encoder.card.backbone}, {encoder.features} features",
+        "data": images.name,
+        "bank": f"{settings.bank}, {len(images.bank):,} images",
+        "queries": f"{settings.queries}, {len(images.queries):,} images",
+        "classes": len(images.classes),
+    }
+    print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
+    print("".join(f"note: {note}\n" for note in images.notes), end="", flush=True)
+    grid = measure(
+        *_features(encoder, images, settings),
+        cells_of(settings.distance, settings.temperature, ks),
+        images.classes,
+        images.own,
+        settings.memory_mib,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_csv(folder / "results.csv", grid.rows())
+    grid.draw(folder / "knn.png", f"kNN on {images.name}")
+    grid.scores.write(folder, f"kNN, k={grid.standard.k}, {grid.standard.weighting}")
+    write_json(
+        folder / "summary.json",
+        {
+            **facts,
+            "notes": list(images.notes),
+            "standard": {**dataclasses.asdict(grid.standard), **grid.scores.summary()},
+            "results": grid.rows(),
+            "settings": {
+                **dataclasses.asdict(settings),
+                "config": OmegaConf.to_container(settings.config),
+            },
+            "seconds": round(time.perf_counter() - began, 1),
+            "machine": hardware(encoder.device, 1),
+            "versions": versions(),
+        },
+    )
+    print(grid.table(), end="")
+    print(f"all of it: {folder}", flush=True)
+    return folder
+
+
+def _features(
+    encoder: Encoder, images: BankAndQueries, settings: KNNSettings
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    data = evaluation_data(
+        encoder,
+        images.bank,
+        images.queries,
+        batch_size=settings.batch_size,
+        num_workers=settings.num_workers,
+    )
+    bank = extract_features(encoder, data.bank_dataloader(), encoder.device, "bank")
+    queries = bank
+    if images.queries is not images.bank:
+        queries = extract_features(encoder, data.val_dataloader(), encoder.device, "queries")
+    if bank[0].nbytes + queries[0].nbytes < free_memory(encoder.device) // 4:
+        # Where they are searched faster.
+        bank, queries = (tuple(t.to(encoder.device) for t in side) for side in (bank, queries))
+    return bank, queries

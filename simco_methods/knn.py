@@ -1,0 +1,28 @@
+"""``simco-knn``: kNN accuracy of an encoder for a grid of k, temperatures and distances.
+
+simco-knn runs/simco-digits/1a2b3c4d
+simco-knn ENCODER data.dataset=cifar10 data.train_path=datasets data.val_path=datasets
+simco-knn ENCODER bank=FOLDER queries=FOLDER k=[5,20] temperature=[0.05,0.07,0.1]
+simco-knn ENCODER queries=train distance=cosine,euclidean memory_mib=64
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simco_methods.command import run_command
+
+
+def _load() -> tuple[type, Any]:
+    from simco_methods.evaluation.knn import KNNSettings, knn
+
+    return KNNSettings, knn
+
+
+def main() -> None:
+    """Entry point."""
+    run_command("simco-knn", __doc__, _load)
+
+
+if __name__ == "__main__":
+    main()
