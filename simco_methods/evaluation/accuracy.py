@@ -1,0 +1,141 @@
+"""How well the classes of test images were told apart: accuracies, by class, confusions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simco_methods.analysis.finding import canvas
+from simco_methods.data.decode import printable
+from simco_methods.files import write_csv
+
+_NAMED = 40  # classes whose names fit beside a figure
+_NUMBERED = 20  # classes whose numbers fit into its fields
+
+
+@dataclass
+class Scores:
+    """Accuracies in percent.
+
+    Attributes:
+        acc1: the class with the highest score is right.
+        acc5: the right class is among the five with the highest, of fewer classes among all.
+        confusion: (C, C) int64, how many images of the class of the row were taken for that of the
+            column.
+        classes: the C names.
+    """
+
+    acc1: float
+    acc5: float
+    confusion: np.ndarray
+    classes: Sequence[str]
+
+    @property
+    def per_class(self) -> np.ndarray:
+        """(C,) the accuracy of each class, NaN for one without images."""
+        counts = self.confusion.sum(axis=1)
+        right = np.where(counts, self.confusion.diagonal(), np.nan)
+        return 100 * right / np.maximum(counts, 1)
+
+    @property
+    def mean_per_class(self) -> float:
+        """The mean of the classes' accuracies, in which small classes count as large ones do."""
+        return float(np.nanmean(self.per_class))
+
+    def summary(self) -> dict[str, Any]:
+        """For a ``summary.json``."""
+        return {
+            "acc1": self.acc1,
+            "acc5": self.acc5,
+            "mean_per_class": self.mean_per_class,
+            "per_class": dict(zip(self.classes, self.per_class.tolist(), strict=True)),
+        }
+
+    def write(self, folder: Path, title: str = "") -> None:
+        """Writes per_class.csv, confusion.csv (a row a true class) and confusion.png.
+
+        Args:
+            folder: that is there.
+            title: of the figure.
+        """
+        named = list(zip(self.classes, self.confusion.tolist(), strict=True))
+        write_csv(
+            folder / "per_class.csv",
+            [
+                {"class": name, "images": sum(row), "right": row[i], "acc1": round(float(acc), 4)}
+                for i, ((name, row), acc) in enumerate(zip(named, self.per_class, strict=True))
+            ],
+        )
+        rows = [
+            {
+                "true class": name,
+                **{f"as {other}": n for other, n in zip(self.classes, row, strict=True)},
+            }
+            for name, row in named
+        ]
+        write_csv(folder / "confusion.csv", rows)
+        self._draw(folder / "confusion.png", title)
+
+    def _draw(self, path: Path, title: str) -> None:
+        count = len(self.classes)
+        side = min(12.0, 3.5 + 0.28 * count)
+        figure = canvas(side + 1, side)
+        axes = figure.subplots()
+        shares = 100 * self.confusion / np.maximum(self.confusion.sum(axis=1, keepdims=True), 1)
+        picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, interpolation="nearest")
+        figure.colorbar(picture, ax=axes, label="% of the true class", shrink=0.8)
+        axes.set_xlabel("predicted class")
+        axes.set_ylabel("true class")
+        axes.set_title(title)
+        if count <= _NAMED:
+            # A name may hold what matplotlib would read as a formula.
+            names = [name.replace("$", r"\$")[:24] for name in self.classes]
+            axes.set_xticks(range(count), names, rotation=60, ha="right", rotation_mode="anchor")
+            axes.set_yticks(range(count), names)
+        if count <= _NUMBERED:
+            for (row, column), images in np.ndenumerate(self.confusion):
+                if images:
+                    colour = "white" if shares[row, column] > 55 else "black"
+                    axes.text(
+                        column, row, images, ha="center", va="center", color=colour, fontsize=7
+                    )
+        part = path.with_name(f".{path.name}.{os.getpid()}.part")
+        figure.savefig(part, dpi=120, format="png")
+        os.replace(part, path)
+
+
+def scores(logits: Tensor, labels: Tensor, classes: Sequence[str]) -> Scores:
+    """Accuracies of one classifier.
+
+    Args:
+        logits: (N, C), higher for likelier classes; finite.
+        labels: (N,) numbers of the right classes.
+        classes: the C names.
+    """
+    ranked = logits.topk(min(5, logits.shape[1])).indices
+    right = ranked == labels[:, None]
+    confusion = torch.bincount(labels * len(classes) + ranked[:, 0], minlength=len(classes) ** 2)
+    return Scores(
+        acc1=100 * right[:, 0].double().mean().item(),
+        acc5=100 * right.any(dim=1).double().mean().item(),
+        confusion=confusion.view(len(classes), len(classes)).cpu().numpy(),
+        classes=[printable(name) for name in classes],
+    )
+
+
+def hits(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether the right class is the first, and among the first five, (..., N, 2) of booleans.
+
+    Args:
+        logits: (..., N, C), of some classifiers.
+        labels: (N,).
+    """
+    right = logits.topk(min(5, logits.shape[-1])).indices == labels[:, None]
+    return torch.stack([right[..., 0], right.any(dim=-1)], dim=-1)
