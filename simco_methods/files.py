@@ -7,7 +7,9 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,28 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
+
+
+@contextmanager
+def together(folder: Path, names: Sequence[str] = ()) -> Iterator[Path]:
+    """A folder to write several files into, which come to ``folder`` when all are written.
+
+    Args:
+        folder: made if need be.
+        names: what an earlier time may have left there, which goes unless it is written anew.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{os.getpid()}.part"
+    part.mkdir(exist_ok=True)
+    try:
+        yield part
+        made = {path.name for path in part.iterdir()}
+        for name in set(names) - made:
+            (folder / name).unlink(missing_ok=True)
+        for name in sorted(made):
+            os.replace(part / name, folder / name)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
 def lock(path: Path, wait: bool = False) -> int | None:

@@ -11,10 +11,13 @@ from typing import Any
 from simco_methods.files import write_text
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem }
-img { max-width: 100% } table { border-collapse: collapse; font-size: 13px }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
+  overflow-wrap: break-word }
+img { max-width: max(100%, 44rem) } table { border-collapse: collapse; font-size: 13px }
+.wide { overflow-x: auto }
 td, th { padding: .2rem .6rem; border-bottom: 1px solid #ddd; text-align: right }
-details { margin: .5rem 0 1.5rem } .facts td { text-align: left }
+details { margin: .5rem 0 1.5rem } .facts td { text-align: left; overflow-wrap: anywhere }
+.facts td:first-child { white-space: nowrap; overflow-wrap: normal; vertical-align: top }
 """
 
 
@@ -29,11 +32,15 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {line} |" for line in padded) + "\n"
 
 
-def write_page(path: Path, title: str, parts: Iterable[str]) -> None:
-    """Writes a page of HTML ``parts`` below its title."""
+def write_page(path: Path, title: str, parts: Iterable[str], style: str = "") -> None:
+    """Writes a page of HTML ``parts`` below its title; ``style`` is CSS of its own."""
     title = text(title)
-    head = f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
-    body = [head, f"<style>{_STYLE}</style><h1>{title}</h1>", *parts]
+    head = (
+        "<!doctype html><html lang='en'><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>{title}</title>"
+    )
+    body = [head, f"<style>{_STYLE}{style}</style><h1>{title}</h1>", *parts]
     write_text(path, "\n".join(body) + "\n")
 
 
@@ -48,7 +55,7 @@ def facts_table(facts: Mapping[str, Any]) -> str:
 def image(path: Path) -> str:
     """A PNG, put into the page."""
     data = base64.b64encode(path.read_bytes()).decode()
-    return f"<p><img alt='{path.stem}' src='data:image/png;base64,{data}'></p>"
+    return f"<p class='wide'><img alt='{path.stem}' src='data:image/png;base64,{data}'></p>"
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -59,7 +66,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
         "<tr>" + "".join(f"<td>{text(row.get(column))}</td>" for column in columns) + "</tr>"
         for row in rows
     )
-    return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
+    return f"<div class='wide'><table><tr>{head}</tr>{''.join(lines)}</table></div>"
 
 
 def text(value: Any) -> str:

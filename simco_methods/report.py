@@ -62,11 +62,48 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
         plus = summary["symmetric"]
     except (ValueError, KeyError) as error:
         raise ValueError(f"{summary_file} is no summary of a run: {error!r}") from error
-    with open(folder / "metrics.csv", encoding="utf-8", newline="") as file:
-        rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
-    names = {**_LABELS, **(_SYMMETRIC if plus else {})}
-    summary["label"] = names.get(summary["method"], summary["method"])
+    rows = read_metrics(folder)
+    summary["label"] = label_of(summary["method"], plus)
     return summary, rows
+
+
+def read_metrics(folder: Path) -> list[dict[str, float]]:
+    """The rows of a run's ``metrics.csv``, whether it is finished or not.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: a file of something else.
+    """
+    path = folder / "metrics.csv"
+    if not path.is_file():
+        raise FileNotFoundError(f"{folder} holds no run (there is no {path.name})")
+    with open(path, encoding="utf-8", newline="") as file:
+        try:
+            rows = [{k: float(v) for k, v in row.items() if v} for row in csv.DictReader(file)]
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is no table of a run's metrics: {error}") from error
+    if any("epoch" not in row for row in rows):
+        raise ValueError(f"{path} is no table of a run's metrics: it has no column epoch")
+    return rows
+
+
+def label_of(method: str, symmetric: bool) -> str:
+    """What a method is called for people."""
+    return {**_LABELS, **(_SYMMETRIC if symmetric else {})}.get(method, method)
+
+
+def distinct_labels(labels: Sequence[str], folders: Sequence[Path]) -> list[str]:
+    """Labels that tell runs apart: several of a method by their folders, alike ones by numbers."""
+    found: list[str] = []
+    for label, folder in zip(labels, folders, strict=True):
+        if labels.count(label) > 1:
+            label += f", {folder.resolve().name}"
+        name, number = label, 1
+        while name in found:
+            number += 1
+            name = f"{label} ({number})"
+        found.append(name)
+    return found
 
 
 def table(summaries: Sequence[dict[str, Any]]) -> str:
@@ -101,16 +138,11 @@ def report(folders: Sequence[Path], out: Path) -> str:
         What table.md holds.
     """
     runs = [read_run(folder) for folder in folders]
-    labels = [summary["label"] for summary, _ in runs]
-    curves: dict[str, list[dict[str, float]]] = {}
-    for (summary, rows), folder in zip(runs, folders, strict=True):
-        if labels.count(summary["label"]) > 1:  # several runs of a method are told apart by folder
-            summary["label"] += f", {folder.resolve().name}"
-        label = name = summary["label"]
-        while name in curves:
-            name = f"{label} ({len(curves) + 1})"
-        curves[name] = rows
     summaries = [summary for summary, _ in runs]
+    labels = distinct_labels([summary["label"] for summary in summaries], folders)
+    for summary, label in zip(summaries, labels, strict=True):
+        summary["label"] = label
+    curves = {label: rows for label, (_, rows) in zip(labels, runs, strict=True)}
     text = f"{table(summaries)}\n{provenance(summaries)}"
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "table.md", text)

@@ -1,0 +1,28 @@
+"""``simco-embed``: the features of a folder of images, and the nearest images of a query.
+
+simco-embed runs/simco-cifar10/1a2b3c4d photos                          # features.npy, paths.csv
+simco-embed resnet18.pth photos backbone.name=resnet18 format=parquet dtype=float16
+simco-embed ENCODER photos query=cat.jpg neighbours=20                  # neighbours.png
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simco_methods.command import run_command
+
+
+def _load() -> tuple[type, Any]:
+    from simco_methods.embedding.run import embed
+    from simco_methods.embedding.settings import EmbedSettings
+
+    return EmbedSettings, embed
+
+
+def main() -> None:
+    """Entry point."""
+    run_command("simco-embed", __doc__, _load, ("ENCODER", "FOLDER"))
+
+
+if __name__ == "__main__":
+    main()

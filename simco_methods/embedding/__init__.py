@@ -1,0 +1,1 @@
+"""Features of a folder of images on disk, and the nearest images of a query."""

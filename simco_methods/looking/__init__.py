@@ -1,0 +1,1 @@
+"""What an encoder has learnt, drawn: map, neighbours, augmentations, curves."""
