@@ -47,6 +47,16 @@ class SmallImageResNet(tv_resnet.ResNet):
         return self.fc(self.avgpool(x).flatten(1))
 
 
+# Of timm's ResNet.
+MICRO_RESNET = {
+    "layers": (1, 1, 1, 1),
+    "channels": (32, 64, 128, 256),
+    "stem_type": "deep",  # only for its width: the stem itself is replaced
+    "stem_width": 16,
+    "num_classes": 0,
+}
+
+
 def resnet18_small(method: str | None = None, **kwargs) -> SmallImageResNet:
     """ResNet-18 for images of 32 to 96 pixels; 11.2 M parameters, 512 features."""
     return SmallImageResNet(tv_resnet.BasicBlock, [2, 2, 2, 2], **kwargs)
@@ -66,16 +76,8 @@ def micro_resnet(method: str | None = None, **kwargs) -> nn.Module:
         method: unused; solo-learn passes the method's name to every backbone.
         **kwargs: of :class:`timm.models.resnet.ResNet`.
     """
-    settings = {
-        "block": timm_resnet.BasicBlock,
-        "layers": (1, 1, 1, 1),
-        "channels": (32, 64, 128, 256),
-        "stem_type": "deep",  # only for its width: the stem itself is replaced below
-        "stem_width": 16,
-        "zero_init_last": False,  # as torchvision's, the other backbones here
-        "num_classes": 0,
-        **kwargs,
-    }
+    # zero_init_last: as torchvision's, the other backbones here
+    settings = {"block": timm_resnet.BasicBlock, "zero_init_last": False, **MICRO_RESNET, **kwargs}
     net = timm_resnet.ResNet(**settings)
     net.conv1 = nn.Conv2d(3, net.bn1.num_features, kernel_size=3, padding=1, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simco_methods.data.transforms import Preprocessing
 
 FORMAT = 1
 # Keys of a configuration that tell where a run was made, not what it is.
-_PRIVATE = {
-    "": ("output_dir", "resume_from_checkpoint", "checkpoint", "wandb", "hydra", "auto_resume"),
-    "data": ("train_path", "val_path"),
-    "analysis": ("folder",),
-}
+_PLACES = (
+    "output_dir",
+    "resume_from_checkpoint",
+    "pretrained_feature_extractor",
+    "checkpoint",
+    "wandb",
+    "hydra",
+    "auto_resume",
+)
+_PLACE = re.compile(r"(^|_)(path|dir|folder|file)$")
 
 
 @dataclass
@@ -54,25 +62,20 @@ class Card:
 
     def to_json(self) -> dict[str, Any]:
         """The content of a card's file, without the paths of the machine that it is written on."""
-        content = {"format": FORMAT, **dataclasses.asdict(self)}
-        settings = {**self.settings}
-        for group, names in _PRIVATE.items():
-            if not group:
-                settings = {k: v for k, v in settings.items() if k not in names}
-            elif isinstance(settings.get(group), dict):
-                settings[group] = {k: v for k, v in settings[group].items() if k not in names}
-        return {**content, "settings": settings}
+        settings = {k: v for k, v in self.settings.items() if k not in _PLACES}
+        content = dataclasses.asdict(replace(self, settings=_without_places(settings)))
+        return {"format": FORMAT, **content}
 
     @classmethod
     def from_json(cls, content: Any, source: Any) -> Card:
         """The card of a file's content.
 
         Args:
-            content: as of :meth:`to_json`; keys that are not known are left out.
+            content: as of :meth:`to_json`, or its text; keys that are not known are left out.
             source: what to call it in an error.
 
         Raises:
-            ValueError: another format, or no card.
+            ValueError: another format, or no whole card.
         """
         if isinstance(content, str):
             try:
@@ -89,8 +92,35 @@ class Card:
             known = {f.name for f in dataclasses.fields(cls)}
             values = {name: value for name, value in content.items() if name in known}
             seen = values.pop("preprocessing")
-            mean, std = tuple(seen["mean"]), tuple(seen["std"])
-            seen = Preprocessing(int(seen["size"]), int(seen["resize"]), mean, std)
-            return cls(**values, preprocessing=seen)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{source} is no whole card of an encoder ({error!r})") from error
+            card = cls(**values, preprocessing=_preprocessing(seen))
+            for name, kind in _KINDS.items():
+                if not isinstance(getattr(card, name), kind):
+                    raise ValueError(f"{name}={getattr(card, name)!r}")
+            return card
+        except (KeyError, TypeError, ValueError) as error:
+            what = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ValueError(f"{source} is no whole card of an encoder ({what})") from error
+
+
+# Of what a network is built from.
+_KINDS = {"backbone": str, "kwargs": dict, "small_stem": bool, "classes": list, "settings": dict}
+
+
+def _preprocessing(content: Mapping[str, Any]) -> Preprocessing:
+    size, resize = int(content["size"]), int(content["resize"])
+    mean, std = (tuple(map(float, content[name])) for name in ("mean", "std"))
+    if not (min(size, resize) > 0 and len(mean) == len(std) == 3 and min(std) > 0):
+        raise ValueError(f"preprocessing={content}")
+    return Preprocessing(size, resize, mean, std)
+
+
+def _without_places(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {k: _without_places(v) for k, v in node.items() if not _PLACE.search(str(k))}
+    if isinstance(node, list):
+        return [_without_places(value) for value in node if not _is_place(value)]
+    return None if _is_place(node) else node
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str) and os.path.isabs(value)

@@ -75,15 +75,17 @@ class Encoder(nn.Module):
             batch_size: images at a time; changes nothing but memory.
 
         Raises:
-            UnreadableImage, ValueError: see :meth:`preprocess`.
+            UnreadableImage, ValueError: see :meth:`preprocess`; one image alone.
         """
-        if isinstance(images, str | os.PathLike | Image.Image):
+        alone = isinstance(images, str | os.PathLike | Image.Image)
+        shape = np.shape(images) if isinstance(images, np.ndarray | Tensor) else ()
+        if alone or (len(shape) == 3 and shape[2] == 3):
             raise ValueError("images must be a sequence of images, got one; put it into a list")
-        was_training = self.training
+        was_training, dtype = self.training, next(self.backbone.parameters()).dtype
         self.eval()
         try:
             found = [
-                self(batch.to(self.device)).float().cpu()
+                self(batch.to(self.device, dtype)).float().cpu()
                 for batch in self._batches(images, batch_size)
             ]
         finally:

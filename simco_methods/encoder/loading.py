@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import logging
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import timm
 import torch
-from omegaconf import DictConfig, OmegaConf
-from safetensors import SafetensorError, safe_open
+from omegaconf import OmegaConf
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
-from torch import Tensor, nn
+from torch import nn
 
-from simco_methods.checkpoints import configuration, read_file
 from simco_methods.data.datasets import DATASETS
 from simco_methods.data.transforms import Preprocessing
 from simco_methods.encoder.card import Card
 from simco_methods.encoder.encoder import Encoder
 from simco_methods.encoder.matching import load_backbone
-from simco_methods.host import BaseMethod
+from simco_methods.encoder.sources import Source, read_source
+from simco_methods.host import HOST, BaseMethod
 from simco_methods.host.builtin.backbones import build_backbone
 from simco_methods.machine import find_device
 
 _SMALL = ("cifar10", "cifar100")  # on which solo-learn gives ResNets a stem for small images
-_LAST = "checkpoints/last.ckpt"
-
-
-@dataclass
-class _Source:
-    """What a file holds."""
-
-    path: Path
-    state: Mapping[str, Tensor]
-    card: Card | None = None
-    cfg: DictConfig = field(default_factory=lambda: OmegaConf.create({}))
-    facts: dict[str, Any] = field(default_factory=dict)  # of a card
+_OTHER_VITS = ("mae", "mocov3")  # methods for which solo-learn has ViTs of its own
+_DOWNLOADS = ("pretrained", "weights")  # arguments that bring weights, which are the file's here
 
 
 def load_encoder(
@@ -59,9 +51,11 @@ def load_encoder(
             either; a file of ``simco-export``; a state dict of torchvision's or timm's (``.pth``,
             ``.pt``, ``.safetensors``), plain or inside another training's checkpoint.
         backbone: its name, where the source does not say: one of the configs' names, or one of
-            timm's.
+            timm's. A ResNet with a 3x3 ``conv1`` is ``resnet18_small`` or ``resnet50_small``, its
+            padding ``kwargs={"stem_padding": 1}``.
         kwargs: of the backbone.
-        prefix: of the backbone's weights in the file; None for the one with most of them.
+        prefix: of the backbone's weights in the file, or its end; None for the one with most of
+            them.
         size: side of the images that the network gets; None for that of training, else 224.
         mean, std: of the channels, in [0, 1]; None for those of training, else ImageNet's.
         trusted: also read a checkpoint that holds more than plain values, which may run any code.
@@ -73,20 +67,16 @@ def load_encoder(
             weights or the size, or a device that this machine does not have.
     """
     where = find_device(str(device))
-    found = _read(Path(source), trusted)
+    found = read_source(Path(source), trusted)
     card = found.card or _card_of(found, backbone)
     if backbone is not None and backbone != card.backbone:
         card = replace(card, backbone=backbone, kwargs={}, small_stem=False)
-    if kwargs is not None:
-        card = replace(card, kwargs=dict(kwargs))
-    seen = card.preprocessing
-    if size is not None and size != seen.size:
-        seen = replace(seen, size=size, resize=size * seen.resize // seen.size)
-    for name, value in (("mean", mean), ("std", std)):
-        if value is not None and len(value) != 3:
-            raise ValueError(f"{name}={list(value)}: must be three numbers, one a channel")
-    seen = replace(seen, mean=tuple(mean or seen.mean), std=tuple(std or seen.std))
-    card = replace(card, preprocessing=seen)
+    given = card.kwargs if kwargs is None else kwargs
+    card = replace(
+        card,
+        kwargs={k: v for k, v in given.items() if k not in _DOWNLOADS},
+        preprocessing=_preprocessing(card.preprocessing, size, mean, std),
+    )
     net = build(card)
     load_backbone(found.path, net, found.state, f"backbone.name={card.backbone}", prefix)
     card.features = _features(net.eval(), card)
@@ -94,20 +84,50 @@ def load_encoder(
 
 
 def build(card: Card) -> nn.Module:
-    """The backbone that a card describes, with the weights that its constructor draws.
+    """The backbone that a card describes, with the weights that its constructor draws; torch's
+    random state stays as it is.
 
     Raises:
         ValueError: a name that is not known, or arguments that its constructor does not take.
     """
     name, table = card.backbone, BaseMethod._BACKBONES
+    if name not in table and not timm.is_model(name):
+        raise ValueError(
+            f"backbone.name={name!r} is none of {', '.join(table)}, nor of timm's models"
+        )
+    if HOST == "builtin" and card.method in _OTHER_VITS and name.startswith("vit"):
+        raise ValueError(
+            f"the {name} of solo-learn's {card.method} is another network than timm's: it needs "
+            "solo-learn on the path"
+        )
     dataset = "cifar10" if card.small_stem else "custom"
-    # solo-learn's transformers want to be told the method; it changes only those of mae and mocov3.
     try:
-        if name not in table and timm.is_model(name):
-            return timm.create_model(name, num_classes=0, **card.kwargs)
-        return build_backbone(table, name, card.kwargs, dataset, card.method)
-    except TypeError as error:
-        raise ValueError(f"backbone.name={name} cannot be built so: {error}") from error
+        with torch.random.fork_rng(devices=[]), quiet():
+            if name not in table:
+                return timm.create_model(name, num_classes=0, **card.kwargs)
+            return build_backbone(table, name, card.kwargs, dataset, card.method)
+    except Exception as error:  # whatever a constructor of another library raises
+        raise ValueError(
+            f"backbone.name={name} backbone.kwargs={card.kwargs} cannot be built: {reason(error)}"
+        ) from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without warnings of other libraries, which a user could change nothing about."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def reason(error: Exception) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _features(net: nn.Module, card: Card) -> int:
@@ -116,89 +136,43 @@ def _features(net: nn.Module, card: Card) -> int:
         with torch.no_grad():
             found = net(torch.zeros(1, 3, size, size))
     except Exception as error:  # whatever another library's network raises
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ValueError(
-            f"{card.backbone} cannot take images of size={size} pixels ({reason})"
+            f"{card.backbone} cannot take images of size={size} pixels ({reason(error)})"
         ) from error
     if found.ndim != 2:
         raise ValueError(f"{card.backbone} gives {tuple(found.shape[1:])} an image, no features")
     return found.shape[1]
 
 
-# ---- what a source says --------------------------------------------------------------------------
+def _preprocessing(
+    seen: Preprocessing,
+    size: int | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> Preprocessing:
+    if size is not None and size != seen.size:
+        if size < 1:
+            raise ValueError(f"size={size}: must be at least 1")
+        seen = replace(seen, size=size, resize=size * seen.resize // seen.size)
+    for name, values in (("mean", mean), ("std", std)):
+        if values is not None:
+            seen = replace(seen, **{name: _three(name, values)})
+    return seen
 
 
-def _read(source: Path, trusted: bool) -> _Source:
-    path = _file_in(source) if source.is_dir() else source
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
-    content = read_file(path, trusted)
-    state = _tensors(content)
-    if state is None:
-        raise ValueError(f"{path} holds no weights (no mapping of names to tensors)")
-    card = _card_beside(path)
-    if card is not None or "state_dict" not in content:
-        return _Source(path, state, card)
-    facts: dict[str, Any] = {"steps": content.get("global_step")}
-    if "epoch" in content:
-        facts["epochs"] = int(content["epoch"]) + 1
-    facts["classes"] = content.get("simco_methods", {}).get("classes") or []
-    summary = path.parent.parent / "summary.json"
-    if str(path).endswith(_LAST) and summary.is_file():  # of a finished run
-        said = json.loads(summary.read_text(encoding="utf-8"))
-        named = {**said.get("last_epoch", {}), **said}
-        facts["accuracies"] = {
-            k: v for k, v in named.items() if "acc" in k and isinstance(v, float)
-        }
-        facts["versions"] = said.get("versions", {})
-    return _Source(path, state, None, configuration(path, content), facts)
-
-
-def _file_in(folder: Path) -> Path:
-    last = folder / _LAST
-    if last.is_file():
-        return last
-    for ending in ("*.ckpt", "*.safetensors", "*.pth"):
-        found = sorted(folder.glob(ending))
-        newest = [path for path in found if path.name == "last.ckpt"]
-        if len(newest or found) == 1:
-            return (newest or found)[0]
-        if found:
-            names = ", ".join(path.name for path in found[:4])
-            raise ValueError(f"{folder} holds several ({names}): name one of them")
-    raise FileNotFoundError(f"there is no checkpoint in the folder {folder} (nor {_LAST} in it)")
-
-
-def _read_safetensors(path: Path) -> _Source:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
+def _three(name: str, values: Sequence[float]) -> tuple[float, ...]:
     try:
-        with safe_open(path, framework="pt") as file:
-            state = {key: file.get_tensor(key) for key in file.keys()}
-            within = (file.metadata() or {}).get("simco_methods")
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors ({error})") from error
-    card = Card.from_json(within, f"the card in {path}") if within else _card_beside(path)
-    return _Source(path, state, card)
+        found = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        found = ()
+    fit = all(math.isfinite(value) and (name == "mean" or value > 0) for value in found)
+    if len(found) != 3 or not fit:
+        above = " above 0" if name == "std" else ""
+        raise ValueError(f"{name}={values}: must be three finite numbers{above}, one a channel")
+    return found
 
 
-def _card_beside(path: Path) -> Card | None:
-    beside = path.with_suffix(".json")
-    if not beside.is_file():
-        return None
-    return Card.from_json(beside.read_text(encoding="utf-8"), beside)
-
-
-def _tensors(content: Any) -> Mapping[str, Tensor] | None:
-    """The largest mapping of names to tensors in it, at most two levels down."""
-    if not isinstance(content, Mapping):
-        return None
-    own = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
-    within = [_tensors(v) for k, v in content.items() if k != "optimizer_states"]
-    return max([own, *(w for w in within if w)], key=len) or None
-
-
-def _card_of(found: _Source, backbone: str | None) -> Card:
+def _card_of(found: Source, backbone: str | None) -> Card:
     cfg = found.cfg
     name = OmegaConf.select(cfg, "backbone.name") or backbone
     if name is None:

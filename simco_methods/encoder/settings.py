@@ -15,22 +15,19 @@ from simco_methods.settings import setting
 
 
 @dataclass
-class EncoderSettings:
-    """How an encoder is loaded, and on what it runs.
+class SourceSettings:
+    """How an encoder is loaded.
 
     Attributes:
         backbone: ``backbone.name=NAME`` and ``backbone.kwargs.*``: the network, where the file does
             not say (a state dict of torchvision's or timm's).
-        prefix: of the backbone's weights in the file; by default the one with most of them, and
-            of several alike the trained network rather than its moving average
+        prefix: of the backbone's weights in the file, or the end of it; by default the one with
+            most of them, and of several alike the trained network rather than its moving average
             (``prefix=momentum_backbone.`` takes that).
         size: side of the images that the network gets; by default as it was trained, else 224.
         mean, std: of the channels, three numbers each; by default as it was trained, else
             ImageNet's.
         trusted: read a checkpoint that holds more than plain values, which may run any code.
-        device: "auto", "cpu", "cuda", "cuda:1" ...
-        batch_size: images at a time.
-        num_workers: processes that read images which do not fit into memory.
     """
 
     CONFIG: ClassVar[tuple[str, ...]] = ("backbone",)
@@ -40,13 +37,10 @@ class EncoderSettings:
     mean: list[float] | None = setting(None, optional(each(number(0, 1))))
     std: list[float] | None = setting(None, optional(each(number(0, open_low=True))))
     trusted: bool = setting(False, flag)
-    device: str = setting("auto", text)
-    batch_size: int = setting(256, integer(1))
-    num_workers: int = setting(2, integer(0))
     config: DictConfig = field(default_factory=lambda: OmegaConf.create({}))
 
-    def load(self, source: str) -> Encoder:
-        """The encoder, on its device; see :func:`~simco_methods.encoder.load_encoder`."""
+    def load(self, source: str, device: str = "cpu") -> Encoder:
+        """The encoder; see :func:`~simco_methods.encoder.load_encoder`."""
         kwargs = OmegaConf.select(self.config, "backbone.kwargs")
         return load_encoder(
             source,
@@ -57,8 +51,27 @@ class EncoderSettings:
             mean=self.mean,
             std=self.std,
             trusted=self.trusted,
-            device=self.device,
+            device=device,
         )
+
+
+@dataclass
+class EncoderSettings(SourceSettings):
+    """How an encoder is loaded, and on what it runs.
+
+    Attributes:
+        device: "auto", "cpu", "cuda", "cuda:1" ...
+        batch_size: images at a time.
+        num_workers: processes that read images which do not fit into memory.
+    """
+
+    device: str = setting("auto", text)
+    batch_size: int = setting(256, integer(1))
+    num_workers: int = setting(2, integer(0))
+
+    def load(self, source: str) -> Encoder:
+        """The encoder, on its device."""
+        return super().load(source, self.device)
 
 
 def folder_beside(source: str, kind: str) -> Path:

@@ -24,7 +24,7 @@ def _timm(name: str, method: str | None = None, **kwargs) -> nn.Module:
     return getattr(timm.models, name)(num_classes=0, **kwargs)
 
 
-_TIMM_NAMES = {
+TIMM_NAMES = {
     "vit_tiny": "vit_tiny_patch16_224",
     "vit_small": "vit_small_patch16_224",
     "vit_base": "vit_base_patch16_224",
@@ -47,7 +47,7 @@ _TIMM_NAMES = {
 # name -> constructor(method, **kwargs)
 BACKBONES: dict[str, Callable[..., nn.Module]] = {
     **{name: partial(_torchvision, name) for name in ("resnet18", "resnet50")},
-    **{name: partial(_timm, timm_name) for name, timm_name in _TIMM_NAMES.items()},
+    **{name: partial(_timm, timm_name) for name, timm_name in TIMM_NAMES.items()},
 }
 
 

@@ -1,0 +1,56 @@
+"""The settings of ``simco-export``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simco_methods.config.checks import each, one_of, optional, text
+from simco_methods.encoder.formats import FORMATS
+from simco_methods.encoder.naming import NAMINGS
+from simco_methods.encoder.settings import SourceSettings, folder_beside
+from simco_methods.settings import setting
+
+
+@dataclass
+class ExportSettings(SourceSettings):
+    """What ``simco-export ENCODER key=value ...`` takes.
+
+    Attributes:
+        format: one or several of safetensors (the default) and pth (weights), onnx, torchscript,
+            pt2 (programs; pt2 is torch.export's), solo-learn (a folder for its main_linear.py and
+            main_knn.py).
+        naming: whose names the weights have: "torchvision" or "timm"; by default those of the
+            library that the network is from. ResNets have the same names in both.
+        out: folder to write to, by default ``export`` in the run's folder, or ``<file>-export``
+            beside the file; or one file, whose ending says the format.
+    """
+
+    format: Any = setting(None, optional(each(one_of(*FORMATS))), listed=True, commas=True)
+    naming: str | None = setting(None, optional(one_of(*NAMINGS)))
+    out: str | None = setting(None, optional(text))
+
+    def target(self, source: str) -> tuple[Path, str, list[str]]:
+        """Folder, stem of the names, and formats.
+
+        Args:
+            source: what is exported.
+
+        Raises:
+            ValueError: a file to write whose ending is of another format.
+        """
+        formats = self.format or ["safetensors"]
+        if self.out is None:
+            return folder_beside(source, "export"), "encoder", formats
+        out = Path(self.out)
+        endings = {form.ending: name for name, form in FORMATS.items() if form.ending}
+        if out.suffix not in endings or out.is_dir():
+            return out, "encoder", formats
+        one = endings[out.suffix]
+        if self.format not in (None, [one]):
+            raise ValueError(
+                f"out={out} is one file, of format {one}, but format={','.join(formats)}; name a "
+                "folder"
+            )
+        return out.parent, out.stem, [one]
