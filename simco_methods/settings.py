@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -96,8 +97,13 @@ def _odd_override(key: str, value: Any) -> Iterator[str]:
 
 
 def described(kind: type) -> str:
-    """The settings of a dataclass and of those it stands on, as their docstrings have them."""
+    """The settings of a dataclass and of those it stands on, as their docstrings have them.
+
+    What a dataclass says of a setting holds for those that stand on it, unless they say it anew.
+    """
     docs = (inspect.getdoc(base) for base in kind.__mro__ if "__doc__" in vars(base))
-    return "\n".join(
-        doc.split("Attributes:\n")[1] for doc in docs if doc and "Attributes:\n" in doc
-    )
+    entries: dict[str, str] = {}
+    for doc in docs:
+        for entry in re.split(r"\n(?= {4}\S)", (doc or "").partition("Attributes:\n")[2]):
+            entries.setdefault(entry.partition(":")[0], entry)
+    return "\n".join(entry.rstrip("\n") for entry in entries.values() if entry)

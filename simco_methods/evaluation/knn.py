@@ -14,11 +14,11 @@ from simco_methods.config.checks import each, integer, number, one_of, optional,
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.bank import BankAndQueries, bank_and_queries
 from simco_methods.evaluation.grid import STANDARD_TEMPERATURE, cells_of, measure
-from simco_methods.evaluation.loading import evaluation_data, extract_features
+from simco_methods.evaluation.loading import bank_and_query_features, evaluation_data
 from simco_methods.evaluation.settings import EvaluationSettings
 from simco_methods.files import write_csv, write_json
 from simco_methods.host.votes import DISTANCES
-from simco_methods.machine import free_memory, hardware, versions
+from simco_methods.machine import hardware, versions
 from simco_methods.settings import setting
 
 KS = (1, 5, 10, 20, 50, 100, 200)
@@ -137,11 +137,5 @@ def _features(
         batch_size=settings.batch_size,
         num_workers=settings.num_workers,
     )
-    bank = extract_features(encoder, data.bank_dataloader(), encoder.device, "bank")
-    queries = bank
-    if images.queries is not images.bank:
-        queries = extract_features(encoder, data.val_dataloader(), encoder.device, "queries")
-    if bank[0].nbytes + queries[0].nbytes < free_memory(encoder.device) // 4:
-        # Where they are searched faster.
-        bank, queries = (tuple(t.to(encoder.device) for t in side) for side in (bank, queries))
-    return bank, queries
+    queries = None if images.queries is images.bank else data.val_dataloader()
+    return bank_and_query_features(encoder, data.bank_dataloader(), queries, encoder.device, True)

@@ -55,7 +55,7 @@ class LinearFolder:
         self.finished = self._summary()
         there = self.finished or self.state.read()
         if there is not None:
-            self._check(there.get("identity"))
+            check_identity(path, there.get("identity"), self.identity)
 
     def _summary(self) -> dict[str, Any] | None:
         path = self.path / "summary.json"
@@ -65,20 +65,6 @@ class LinearFolder:
             return json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is no JSON: {error}") from error
-
-    def _check(self, there: Any) -> None:
-        if not isinstance(there, dict):
-            raise ValueError(f"{self.path} holds something else; set out=FOLDER")
-        differ = [
-            f"  {key}: {there.get(key)} there, {self.identity.get(key)} here"
-            for key in dict.fromkeys([*self.identity, *there])
-            if there.get(key) != self.identity.get(key)
-        ]
-        if differ:
-            raise ValueError(
-                f"{self.path} is of another evaluation:\n" + "\n".join(differ) + "\n"
-                "Set out=FOLDER for this one, or remove that folder"
-            )
 
     def write(self, result: LinearResult, batch_size: int) -> dict[str, Any]:
         """Writes all files; returns the summary."""
@@ -154,6 +140,28 @@ def identity(encoder: Encoder, sides: Sides, settings: LinearSettings) -> dict[s
         "train_images": sides.train.digest(),
         "test_images": sides.test.digest(),
     }
+
+
+def check_identity(path: Path, there: Any, here: dict[str, Any]) -> None:
+    """Raises ``ValueError`` if a folder is of another evaluation, with what differs.
+
+    Args:
+        path: of the folder.
+        there: the identity that its files have.
+        here: that of this evaluation.
+    """
+    if not isinstance(there, dict):
+        raise ValueError(f"{path} holds something else; set out=FOLDER")
+    differ = [
+        f"  {key}: {there.get(key)} there, {here.get(key)} here"
+        for key in dict.fromkeys([*here, *there])
+        if there.get(key) != here.get(key)
+    ]
+    if differ:
+        raise ValueError(
+            f"{path} is of another evaluation:\n" + "\n".join(differ) + "\n"
+            "Set out=FOLDER for this one, or remove that folder"
+        )
 
 
 def weights_digest(module: nn.Module) -> str:

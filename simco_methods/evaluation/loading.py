@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from simco_methods.data import ImageSet, PretrainData
 from simco_methods.encoder import Encoder
+from simco_methods.machine import free_memory
 
 
 def evaluation_data(
@@ -81,3 +82,29 @@ def extract_features(
         features.append(backbone(images.to(device, dtype)).float().cpu())
         labels.append(targets.cpu())
     return torch.cat(features), torch.cat(labels)
+
+
+def bank_and_query_features(
+    backbone: nn.Module,
+    bank: Iterable,
+    queries: Iterable | None,
+    device: torch.device,
+    progress: bool = False,
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """:func:`extract_features` of both sets of a kNN, where they are searched fastest: on the
+    device if a quarter of its free memory holds them.
+
+    Args:
+        backbone, device: see :func:`extract_features`.
+        bank, queries: loaders; without queries those of the bank are classified.
+        progress: whether to show it.
+    """
+    sets = {"bank": bank, "queries": queries}
+    found = [
+        extract_features(backbone, loader, device, name if progress else None)
+        for name, loader in sets.items()
+        if loader is not None
+    ]
+    if sum(features.nbytes for features, _ in found) < free_memory(device) // 4:
+        found = [(features.to(device), labels.to(device)) for features, labels in found]
+    return found[0], found[-1]

@@ -7,9 +7,8 @@ from torch import nn
 
 from simco_methods.data import PretrainData
 from simco_methods.data.images import UNLABELLED
-from simco_methods.evaluation.loading import extract_features
+from simco_methods.evaluation.loading import bank_and_query_features
 from simco_methods.host.knn import knn_accuracy
-from simco_methods.machine import free_memory
 
 
 def offline_knn(
@@ -25,11 +24,10 @@ def offline_knn(
     backbone = model.backbone
     was_training, was_on = backbone.training, next(backbone.parameters()).device
     backbone.to(device).eval()
-    bank = extract_features(backbone, data.bank_dataloader(), device)
-    queries = extract_features(backbone, data.val_dataloader(), device)
+    bank, queries = bank_and_query_features(
+        backbone, data.bank_dataloader(), data.val_dataloader(), device
+    )
     backbone.to(was_on).train(was_training)
-    if bank[0].nbytes < free_memory(device) // 4:  # where it is searched faster
-        bank, queries = (tuple(side.to(device) for side in pair) for pair in (bank, queries))
     kept = queries[1] >= 0
     acc1, acc5 = knn_accuracy(
         *bank,

@@ -1,0 +1,137 @@
+"""The labelled data sets that are found in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from simco_methods.data.decode import printable
+from simco_methods.data.folders import EXTENSIONS, class_folders
+from simco_methods.evaluation.sides import Sides, read_sides
+
+# By what torchvision unpacks into the folder that it downloads to.
+_TORCHVISION = {
+    "cifar10": "cifar-10-batches-py",
+    "cifar100": "cifar-100-python",
+    "svhn": "train_32x32.mat",
+    "stl10": "stl10_binary",
+}
+_TRAIN, _TEST = "train", ("test", "val")
+
+
+@dataclass(frozen=True)
+class LocalDataset:
+    """A data set on this machine.
+
+    Attributes:
+        name: to call it by.
+        data: its keys ``data.*``.
+        split: whether it has images to test on.
+    """
+
+    name: str
+    data: dict[str, Any]
+    split: bool = True
+
+    def sides(self, test_share: float, fraction: float | None) -> Sides:
+        """Its images; see :func:`~simco_methods.evaluation.sides.read_sides`.
+
+        Args:
+            test_share: of each class, to test on, where there are no images for that.
+            fraction: of the training images.
+        """
+        return read_sides(OmegaConf.create(self.data), None if self.split else test_share, fraction)
+
+
+DIGITS = LocalDataset("digits", {"dataset": "digits"})  # embedded
+
+
+def local_datasets(folder: Path | None) -> tuple[dict[str, LocalDataset], list[str]]:
+    """The data sets by name, the embedded digits first.
+
+    There are those of torchvision's files, in ``folder`` or a subfolder, and of class folders:
+    below ``train/`` and ``test/`` (else ``val/``), or without a split. A folder is one of class
+    folders if two or more of its subfolders have images right in them. If nothing else is there,
+    ``folder`` itself is looked at so.
+
+    Args:
+        folder: where to look, one level deep; None for nowhere.
+
+    Returns:
+        The data sets, and the names of the subfolders that are none.
+
+    Raises:
+        FileNotFoundError: no such folder.
+    """
+    found = [DIGITS]
+    others: list[str] = []
+    if folder is not None:
+        if not folder.is_dir():
+            raise FileNotFoundError(f"there is no folder {printable(folder)}")
+        called = folder.resolve().name  # it may be "."
+        own = [*_of_torchvision(folder), *_of_class_folders(folder, called, split=True)]
+        parts = [_TRAIN, *_TEST] if own and own[-1].data["dataset"] == "custom" else []
+        below = []
+        for name in class_folders(folder):
+            if name in parts or name in _TORCHVISION.values():
+                continue
+            try:
+                inside = [*_of_torchvision(folder / name), *_of_class_folders(folder / name, name)]
+            except PermissionError:  # such as lost+found
+                inside = []
+            below += inside
+            others += [] if inside else [name]
+        found += own + below
+        if not own and not below:
+            of_itself = list(_of_class_folders(folder, called))
+            found += of_itself
+            others = [] if of_itself else others
+    named: dict[str, LocalDataset] = {}
+    for dataset in found:
+        name, number = dataset.name, 1
+        while name in named:
+            number += 1
+            name = f"{dataset.name}-{number}"
+        named[name] = LocalDataset(name, dataset.data, dataset.split)
+    return named, others
+
+
+def _of_torchvision(folder: Path) -> Iterator[LocalDataset]:
+    for name, file in _TORCHVISION.items():
+        if (folder / file).exists():
+            paths = {"train_path": str(folder), "val_path": str(folder)}
+            yield LocalDataset(name, {"dataset": name, **paths})
+
+
+def _of_class_folders(folder: Path, name: str, split: bool = False) -> Iterator[LocalDataset]:
+    """At most one; with ``split`` only of ``train/`` and images to test on."""
+    train = folder / _TRAIN
+    tests = [folder / part for part in _TEST if _has_classes(folder / part, 1)]
+    data = {"dataset": "custom", "train_path": str(train)}
+    if _has_classes(train, 2):
+        if tests:
+            yield LocalDataset(name, {**data, "val_path": str(tests[0])})
+        elif not split:
+            yield LocalDataset(name, data, split=False)
+    elif not split and _has_classes(folder, 2):
+        yield LocalDataset(name, {**data, "train_path": str(folder)}, split=False)
+
+
+def _has_classes(folder: Path, least: int) -> bool:
+    if not folder.is_dir():
+        return False
+    count = 0
+    for name in class_folders(folder):
+        with os.scandir(folder / name) as entries:
+            count += any(
+                entry.name.lower().endswith(EXTENSIONS) and not entry.name.startswith(".")
+                for entry in entries
+            )
+        if count == least:
+            return True
+    return False

@@ -1,0 +1,186 @@
+"""One table of an encoder: kNN and linear accuracy on every data set that is found."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from simco_methods.config.checks import each, flag, number, one_of, optional, text
+from simco_methods.data.workers import end_workers
+from simco_methods.encoder import Encoder
+from simco_methods.encoder.loading import build
+from simco_methods.evaluation.grid import STANDARD_K, STANDARD_TEMPERATURE
+from simco_methods.evaluation.linear import probe
+from simco_methods.evaluation.linear_folder import identity
+from simco_methods.evaluation.linear_settings import LinearSettings
+from simco_methods.evaluation.loading import bank_and_query_features, evaluation_data
+from simco_methods.evaluation.local import DIGITS, LocalDataset, local_datasets
+from simco_methods.evaluation.sides import Sides
+from simco_methods.evaluation.transfer_table import ResultsTable
+from simco_methods.host.knn import knn_accuracy
+from simco_methods.settings import setting
+
+_FOLDER = Path("datasets")  # where nothing is said
+
+
+@dataclass
+class TransferSettings(LinearSettings):
+    """What ``simco-transfer ENCODER key=value ...`` takes.
+
+    Attributes:
+        data: folder with the data sets, by default ``datasets`` if it is there: torchvision's files
+            of CIFAR, SVHN and STL-10, in it or in a subfolder, and subfolders with class folders,
+            below train/ and test/ (or val/) or without a split.
+        datasets: names of those to take, by default all that are found and the embedded digits.
+        untrained: also the kNN accuracy of the same network with random weights.
+        test_share: the share of each class that is tested on, where class folders have no split.
+        features: of the linear classifier; "cached": views that are forwarded once and kept;
+            "streamed": new crops and flips every epoch.
+        mode: "frozen".
+        out: folder to write to; by default beside the encoder.
+    """
+
+    CONFIG: ClassVar[tuple[str, ...]] = ("backbone",)
+
+    data: str | None = setting(None, optional(text))
+    datasets: list[str] | None = setting(None, optional(each(text)), listed=True, commas=True)
+    untrained: bool = setting(True, flag)
+    test_share: float = setting(0.2, number(0, 1, open_low=True))
+    features: str = setting("cached", one_of("cached", "streamed"))
+    mode: str = setting("frozen", one_of("frozen"))
+
+    def found(self) -> tuple[dict[str, LocalDataset], list[str]]:
+        """The data sets to take, by name, and the subfolders that are none.
+
+        Raises:
+            FileNotFoundError: no such folder.
+            ValueError: names of none that is found.
+        """
+        folder = Path(self.data).expanduser() if self.data else _FOLDER
+        there, others = local_datasets(folder if self.data or folder.is_dir() else None)
+        if self.datasets is None:
+            return there, others
+        unknown = [name for name in self.datasets if name not in there]
+        if unknown:
+            raise ValueError(
+                f"datasets={','.join(unknown)}: not found in {folder}; there are {', '.join(there)}"
+            )
+        return {name: there[name] for name in self.datasets}, []
+
+
+def transfer(source: str, settings: TransferSettings) -> Path:
+    """Evaluates an encoder on all data sets; returns the folder of the results.
+
+    Files, written anew after each data set:
+        results.json: all that is known of each. Data sets that are in it are not evaluated again,
+            unless their images have changed.
+        table.md, table.csv: a line a data set.
+
+    Args:
+        source: of the encoder, see :func:`~simco_methods.encoder.load_encoder`.
+        settings: of the command.
+
+    Raises:
+        ValueError, OSError: an encoder or settings that do not fit, or a folder of other ones; or,
+            at the end, data sets that could not be evaluated, with their errors.
+    """
+    settings.check()
+    encoder = settings.load(source)
+    datasets, others = settings.found()
+    folder = settings.folder(source, "transfer")
+    table = ResultsTable(folder, source, encoder, _identity(encoder, settings))
+    print(f"encoder: {source} ({encoder.card.backbone}, {encoder.features} features)")
+    print(f"data sets: {', '.join(datasets)}")
+    if others:
+        print(f"note: no data sets with class folders: {', '.join(others)}")
+    failed = {}
+    with table:
+        for name, dataset in datasets.items():
+            try:
+                table.add(name, _row(encoder, dataset, settings, table.rows.get(name)))
+            except Exception as error:  # whatever it is, the other data sets are not lost for it
+                said = str(error).strip() or type(error).__name__
+                failed[name] = said if isinstance(error, ValueError | OSError) else repr(error)
+                table.add(name, {"error": failed[name]})
+                print(f"{name}: failed: {failed[name]}", flush=True)
+            finally:
+                end_workers()
+    print(table.markdown(), end="")
+    print(f"all of it: {table.path}", flush=True)
+    if failed:
+        said = "\n".join(f"{name}: {error}" for name, error in failed.items())
+        raise ValueError(f"{len(failed)} of {len(datasets)} data set(s) failed\n{said}")
+    return table.path
+
+
+def _row(
+    encoder: Encoder,
+    dataset: LocalDataset,
+    settings: TransferSettings,
+    before: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """What is found on a data set; ``before``, if that is the same evaluation."""
+    began = time.perf_counter()
+    sides = dataset.sides(settings.test_share, settings.fraction)
+    digests = [sides.train.digest(), sides.test.digest()]
+    if before is not None and before.get("digests") == digests:
+        print(f"{dataset.name}: finished before", flush=True)
+        return before
+    images = {"train": len(sides.train), "test": len(sides.test), "classes": len(sides.classes)}
+    print(
+        f"{dataset.name}: {images['train']:,} images, {images['test']:,} to test on, "
+        f"{images['classes']} classes",
+        flush=True,
+    )
+    found = _knn(encoder, sides, settings)
+    linear = probe(encoder, sides, settings)
+    found |= {
+        "linear_acc1": linear.scores.acc1,
+        "linear_acc5": linear.scores.acc5,
+        "linear_lr": linear.chosen["lr"],
+        "seconds": round(time.perf_counter() - began),
+    }
+    print(
+        f"  kNN {found['knn_acc1']:.2f} %, linear {found['linear_acc1']:.2f} %, "
+        f"{found['seconds']} s",
+        flush=True,
+    )
+    return {**images, **found, "notes": list(sides.notes), "digests": digests}
+
+
+def _identity(encoder: Encoder, settings: TransferSettings) -> dict[str, Any]:
+    """What all rows of a table have in common, as plain values."""
+    found = identity(encoder, DIGITS.sides(settings.test_share, None), settings)
+    others = ("data", "datasets", "dataset", "train_images", "test_images")
+    return {key: value for key, value in found.items() if key not in others}
+
+
+def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str, float]:
+    data = evaluation_data(
+        encoder,
+        sides.train,
+        sides.test,
+        batch_size=settings.batch_size,
+        num_workers=settings.num_workers,
+    )
+    loaders = data.bank_dataloader(), data.val_dataloader()
+    networks = {"": encoder}
+    if settings.untrained:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            networks["untrained_"] = build(encoder.card).eval().to(encoder.device)
+    found = {}
+    for name, network in networks.items():
+        sets = bank_and_query_features(network, *loaders, encoder.device, True)
+        found[f"{name}knn_acc1"], found[f"{name}knn_acc5"] = knn_accuracy(
+            *sets[0],
+            *sets[1],
+            k=STANDARD_K,
+            temperature=STANDARD_TEMPERATURE,
+            num_classes=len(sides.classes),
+        )
+    return found
