@@ -49,9 +49,9 @@ def together(folder: Path, names: Sequence[str] = ()) -> Iterator[Path]:
         folder: made if need be.
         names: what an earlier time may have left there, which goes unless it is written anew.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    new = not folder.exists()
     part = folder / f".{os.getpid()}.part"
-    part.mkdir(exist_ok=True)
+    part.mkdir(parents=True, exist_ok=True)
     try:
         yield part
         made = {path.name for path in part.iterdir()}
@@ -59,8 +59,9 @@ def together(folder: Path, names: Sequence[str] = ()) -> Iterator[Path]:
             (folder / name).unlink(missing_ok=True)
         for name in sorted(made):
             os.replace(part / name, folder / name)
+        new = False
     finally:
-        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(folder if new else part, ignore_errors=True)
 
 
 def lock(path: Path, wait: bool = False) -> int | None:

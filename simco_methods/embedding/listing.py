@@ -13,6 +13,15 @@ from simco_methods.data.decode import printable
 from simco_methods.data.folders import folder_images, image_files
 
 
+def check_apart(out: Path, folder: Path) -> None:
+    """Raises ``ValueError`` where results in ``out`` would lie among the images of ``folder``."""
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(
+            f"the results would lie among the images: {printable(out)} is in {printable(folder)}; "
+            "set out=FOLDER"
+        )
+
+
 class Listing:
     """The paths of a folder's images, relative to it, in sorted order.
 

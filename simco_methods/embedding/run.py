@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tqdm import tqdm
 from simco_methods.data.decode import UnreadableImage, printable, read_rgb
 from simco_methods.data.transforms import Preprocessing
 from simco_methods.data.workers import end_workers, leave_signals_to_the_run, with_workers
-from simco_methods.embedding.listing import Listing
+from simco_methods.embedding.listing import Listing, check_apart
 from simco_methods.embedding.lookup import look_up, read_queries
 from simco_methods.embedding.parquet import load_pyarrow
 from simco_methods.embedding.settings import EmbedSettings
@@ -60,11 +61,7 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
     folder = Path(folder).expanduser()
     out = settings.out and Path(settings.out).expanduser()
     out = out or folder_beside(str(source), "embed") / folder.resolve().name
-    if out.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(
-            f"the results would lie among the images: {printable(out)} is in {printable(folder)}; "
-            "set out=FOLDER"
-        )
+    check_apart(out, folder)
     if settings.format == "parquet":
         load_pyarrow()
     queries = read_queries(settings.query or [], folder)
@@ -85,9 +82,9 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
     try:
         publish(out / _PART, out)
         if (out / RECORD).is_file():
+            shutil.rmtree(out / _PART)
             _check_same(out, StoredFeatures(out).record, identity)
             print(f"finished before: {printable(out)}", flush=True)
-            shutil.rmtree(out / _PART, ignore_errors=True)
         else:
             facts = {"source": str(source), "folder": str(folder), "count": listing.count}
             _embed_all(encoder, listing, out, identity, facts, settings)
@@ -116,6 +113,8 @@ def _plain(node: dict[str, Any]) -> dict[str, Any]:
 def _check_same(out: Path, record: dict[str, Any], identity: dict[str, Any]) -> None:
     there = record.get("identity", {})
     differ = [what for key, what in _WHAT.items() if there.get(key) != identity[key]]
+    gone = [name for name in record.get("files", []) if not (out / name).is_file()]
+    differ += [f"without {name}" for name in gone]
     if differ:
         raise ValueError(
             f"{printable(out)} holds features {', '.join(differ)}: set out=FOLDER to another, or "
@@ -147,10 +146,14 @@ def _embed_all(
         if not store.kept:
             raise ValueError(f"none of the {listing.count:,} images can be read")
     except BaseException as error:
-        if store.seen and not (store.seen == listing.count and not store.kept):
+        if store.kept:
             store.flush()
         store.close()
-        if isinstance(error, KeyboardInterrupt):
+        if not store.kept:
+            shutil.rmtree(part)
+            with suppress(OSError):  # not empty
+                out.rmdir()
+        elif isinstance(error, KeyboardInterrupt):
             print(
                 f"stopped after {store.seen:,} of {listing.count:,} images; the same command "
                 "goes on",

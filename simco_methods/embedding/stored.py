@@ -24,11 +24,17 @@ class StoredFeatures:
 
     Attributes:
         record: what ``embedding.json`` holds.
+
+    Raises:
+        FileNotFoundError, ValueError: there is none, or it is broken.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        try:
+            self.record: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{folder / RECORD} is no JSON: {error}") from error
 
     def parts(self) -> Iterator[Tensor]:
         """The features in order, (N, F) at a time.

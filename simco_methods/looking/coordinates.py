@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -88,6 +87,8 @@ def chosen_method(method: str) -> tuple[str, str]:
     """The method that "auto" stands for here, and why; any other one as it is."""
     if method != "auto":
         return method, ""
-    if importlib.util.find_spec("umap") is None:
+    try:
+        load_umap()
+    except ImportError:
         return "tsne", " (umap-learn is not installed)"
     return "umap", ""

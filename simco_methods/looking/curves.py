@@ -8,6 +8,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from simco_methods.page import image, text
 from simco_methods.report import distinct_labels, label_of, read_metrics, read_run
@@ -82,5 +83,5 @@ def _method(folder: Path) -> str:
         cfg = OmegaConf.load(folder / "config.yaml")
         symmetric = OmegaConf.select(cfg, "method_kwargs.symmetric", default=False)
         return label_of(cfg.method, symmetric)
-    except (OSError, ValueError, OmegaConfBaseException):
+    except (OSError, AttributeError, YAMLError, OmegaConfBaseException):
         return folder.resolve().name

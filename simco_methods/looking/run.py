@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simco_methods.data.decode import printable, read_rgb
+from simco_methods.embedding.listing import check_apart
 from simco_methods.encoder import Encoder
 from simco_methods.encoder.settings import folder_beside
 from simco_methods.files import together
@@ -41,6 +42,10 @@ def visualize(source: str | Path, settings: VisualizeSettings) -> Path:
             name; or nothing that could be drawn.
     """
     source = Path(source)
+    out = settings.out and Path(settings.out).expanduser()
+    out = out or folder_beside(str(source), "visualize")
+    if settings.folder is not None:
+        check_apart(out, Path(settings.folder))
     if settings.method == "umap":
         load_umap()
     queries = [(path, read_rgb(path)) for path in settings.query or []]
@@ -61,8 +66,6 @@ def visualize(source: str | Path, settings: VisualizeSettings) -> Path:
         ),
         "Training": (runs, lambda part: make_curves(runs, part)),
     }
-    out = settings.out and Path(settings.out).expanduser()
-    out = out or folder_beside(str(source), "visualize")
     made: dict[str, list[str]] = {}
     facts = _facts(source, encoder, shown, settings)
     with together(out, _FILES) as part:
