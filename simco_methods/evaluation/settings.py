@@ -48,8 +48,15 @@ class EvaluationSettings(EncoderSettings):
 
     def folder(self, source: str, kind: str) -> Path:
         """Where the results go: ``out``, or as of
-        :func:`~simco_methods.encoder.settings.folder_beside`."""
-        return folder_beside(source, kind) if self.out is None else Path(self.out)
+        :func:`~simco_methods.encoder.settings.folder_beside`.
+
+        Raises:
+            ValueError: something that is no folder.
+        """
+        path = folder_beside(source, kind) if self.out is None else Path(self.out)
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is no folder; set out=FOLDER")
+        return path
 
 
 def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:

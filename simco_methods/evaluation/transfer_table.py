@@ -45,8 +45,6 @@ class ResultsTable:
     def __init__(self, path: Path, source: str, encoder: Encoder, identity: dict[str, Any]):
         self.path, self.source, self.encoder, self.identity = path, source, encoder, identity
         self.rows: dict[str, dict[str, Any]] = {}
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is no folder; set out=FOLDER")
         results = path / "results.json"
         if results.is_file():
             try:
