@@ -32,8 +32,7 @@ def make_neighbours(
     Raises:
         ValueError: nothing to be a neighbour.
     """
-    others = len(shown) - (not queries)
-    if others < 1:
+    if len(shown) < 2:
         raise ValueError(f"neighbours take 2 images or more, there are {len(shown)}")
     examples = [] if queries else shown.examples()
     if queries:
@@ -67,8 +66,9 @@ def make_neighbours(
     write_csv(folder / "neighbours.csv", table)
     save_figure(draw_sheet(sheet), folder / "neighbours.png")
     note = f"Left an image, right of it the nearest by cosine among the {len(shown):,} shown."
-    if others < count:
-        note += f" There are {others} beside it, {count} were asked for."
+    fewest = min(len(tiles) - 1 for tiles in sheet)
+    if fewest < count:
+        note += f" There are {fewest} beside it, {count} were asked for."
     if any(tile.colour == _SAME or tile.colour == _OTHER for tiles in sheet for tile in tiles):
         note += " Green frames are of its class, red ones of another."
     return [f"<p>{text(note)}</p>", image(folder / "neighbours.png")]
