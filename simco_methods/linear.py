@@ -51,9 +51,10 @@ def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
     print("\n".join(_introduction(source, encoder, sides, settings, size)), flush=True)
     try:
         result = (probe if frozen else finetune)(encoder, sides, settings, folder.state)
+        summary = folder.write(result, size)
     finally:
+        folder.state.leave()
         end_workers()
-    summary = folder.write(result, size)
     if len(result.rows) > 1:
         print(f"\n{_table(result.rows)}")
     print(_closing(summary, path), flush=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,7 +108,10 @@ class Scores:
                         column, row, images, ha="center", va="center", color=colour, fontsize=7
                     )
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        figure.savefig(part, dpi=120, format="png")
+        with warnings.catch_warnings():
+            # Of a script that the font has not; the tables hold the names.
+            warnings.filterwarnings("ignore", message="Glyph")
+            figure.savefig(part, dpi=120, format="png")
         os.replace(part, path)
 
 

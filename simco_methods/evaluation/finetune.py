@@ -221,7 +221,7 @@ class _Layered:
         if self.decay == 1:
             return {"all": "."}
         if hasattr(self.backbone, "layer4"):
-            return {"stem": r"^(conv1|bn1)\b", "stages": r"^layer(\d+)"}
+            return {"stem": r"^(?:conv1|bn1)\b", "stages": r"^layer(\d+)"}
         if not hasattr(self.backbone, "group_matcher"):
             raise ValueError(
                 f"layer_decay={self.decay:g}: the layers of {self.name} are not known; set 1"

@@ -50,8 +50,6 @@ class LinearFolder:
         self.path, self.encoder, self.sides, self.settings = path, encoder, sides, settings
         self.identity = identity(encoder, sides, settings)
         self.state = StateFile(path / "state.pt", self.identity)
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is no folder; set out=FOLDER")
         self.finished = self._summary()
         there = self.finished or self.state.read()
         if there is not None:
@@ -92,7 +90,7 @@ class LinearFolder:
             "identity": self.identity,
         }
         write_json(path / "summary.json", summary)
-        self.state.end()
+        self.state.path.unlink(missing_ok=True)
         return summary
 
     def _write_weights(self, result: LinearResult) -> None:

@@ -72,8 +72,10 @@ class LinearSettings(EvaluationSettings):
     mode: str = setting("frozen", one_of("frozen", "finetune"))
     epochs: int | None = setting(None, optional(integer(1)))
     optimizer: str = setting("sgd", one_of("sgd", "lars", "adamw"))
-    lr: list[float] | None = setting(None, optional(each(number(0, open_low=True))), listed=True)
-    weight_decay: list[float] | None = setting(None, optional(each(number(0))), listed=True)
+    lr: list[float] | None = setting(
+        None, optional(each(number(0, 1e6, open_low=True))), listed=True
+    )
+    weight_decay: list[float] | None = setting(None, optional(each(number(0, 1e6))), listed=True)
     warmup_epochs: float | None = setting(None, optional(number(0)))
     holdout: float | None = setting(None, optional(number(0, 0.5, open_low=True)))
     features: str | None = setting(None, optional(one_of("streamed", "cached")))
@@ -107,15 +109,14 @@ class LinearSettings(EvaluationSettings):
         seen = DATASETS[dataset]
         frozen = self.mode == "frozen"
         epochs = self.epochs or _EPOCHS[self.mode]
+        decays = self.weight_decay
+        if decays is None:
+            decays = _WEIGHT_DECAY[self.mode][self.optimizer]
         cached = self.augment is False or self.views is not None
         filled = {
             "epochs": epochs,
-            "lr": as_list(self.lr or _LR[self.mode][self.optimizer]),
-            "weight_decay": as_list(
-                _WEIGHT_DECAY[self.mode][self.optimizer]
-                if self.weight_decay is None
-                else self.weight_decay
-            ),
+            "lr": [float(rate) for rate in as_list(self.lr or _LR[self.mode][self.optimizer])],
+            "weight_decay": [float(decay) for decay in as_list(decays)],
             "warmup_epochs": epochs * _WARMUP[self.mode]
             if self.warmup_epochs is None
             else self.warmup_epochs,
@@ -152,7 +153,7 @@ class LinearSettings(EvaluationSettings):
                 yield f"views={self.views}: is of features=cached"
             if self.features == "streamed" and self.augment is False:
                 yield "augment=false: is of features=cached"
-            if self.augment is False and self.views is not None:
+            if self.augment is False and (self.views or 1) > 1:
                 yield f"views={self.views}: without augmentation there is one view of an image"
             return
         for name in ("lr", "weight_decay"):

@@ -103,9 +103,8 @@ class StateFile:
         now = time.monotonic()
         self._due = now + max(SAVE_SECONDS, (now - started) / _SAVING_SHARE)
 
-    def end(self) -> None:
-        """Removes the file and gives the folder back."""
-        self.path.unlink(missing_ok=True)
+    def leave(self) -> None:
+        """Gives the folder back."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
