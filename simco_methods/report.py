@@ -23,6 +23,7 @@ from simco_methods.runner.plots import draw_curves
 COLUMNS = {
     "method": lambda s: s["label"],
     "online accuracy": lambda s: f"{s['last_epoch']['val_acc1']:.2f} %",
+    "offline accuracy": lambda s: f"{s['offline']['acc1']:.2f} %",
     "kNN accuracy": lambda s: f"{s['knn_acc1']:.2f} %",
     "untrained encoder's kNN": lambda s: f"{s['untrained_knn_acc1']:.2f} %",
     "seconds": lambda s: f"{s['seconds']:.0f}",
@@ -51,6 +52,8 @@ _SYMMETRIC = {"simmoco": "SimMoCo v2+", "mocov2": "MoCo v2+"}
 def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
     """The summary of a finished run, with a ``label``, and its rows of metrics.
 
+    If ``simco-linear`` was run on it, what it found is in the summary, as ``offline``.
+
     Raises:
         FileNotFoundError: a folder that holds no finished run.
     """
@@ -62,6 +65,9 @@ def read_run(folder: Path) -> tuple[dict[str, Any], list[dict[str, float]]]:
         plus = summary["symmetric"]
     except (ValueError, KeyError) as error:
         raise ValueError(f"{summary_file} is no summary of a run: {error!r}") from error
+    offline = folder / "linear" / "summary.json"
+    if offline.is_file():
+        summary["offline"] = json.loads(offline.read_text(encoding="utf-8"))
     rows = read_metrics(folder)
     summary["label"] = label_of(summary["method"], plus)
     return summary, rows
@@ -107,11 +113,14 @@ def distinct_labels(labels: Sequence[str], folders: Sequence[Path]) -> list[str]
 
 
 def table(summaries: Sequence[dict[str, Any]]) -> str:
-    """A Markdown table, one row a run."""
-    lines = [list(COLUMNS)]
+    """A Markdown table, one row a run; offline accuracies only if some run has one."""
+    columns = dict(COLUMNS)
+    if not any("offline" in summary for summary in summaries):
+        del columns["offline accuracy"]
+    lines = [list(columns)]
     for summary in summaries:
         cells = []
-        for write in COLUMNS.values():
+        for write in columns.values():
             try:
                 cells.append(write(summary))
             except KeyError:

@@ -54,6 +54,16 @@ def test_table_and_figure(tmp_path):
     assert Image.open(tmp_path / "out" / "comparison.png").size[0] > 800
 
 
+def test_a_linear_evaluation_of_a_run_is_a_column(tmp_path):
+    runs = [write_run(tmp_path / "a", "mocov2"), write_run(tmp_path / "b", "simco")]
+    assert "offline" not in report(runs, tmp_path / "out")
+    (runs[1] / "linear").mkdir()
+    (runs[1] / "linear/summary.json").write_text(json.dumps({"acc1": 92.5}))
+    head, _, without, with_it = report(runs, tmp_path / "out").splitlines()[:4]
+    assert head.split("|")[3].strip() == "offline accuracy"
+    assert [line.split("|")[3].strip() for line in (without, with_it)] == ["-", "92.50 %"]
+
+
 def test_every_method_has_a_name_for_people(tmp_path):
     for name in METHODS:
         summary, _ = read_run(write_run(tmp_path / name, name))
