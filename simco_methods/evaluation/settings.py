@@ -77,9 +77,9 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
             )
         given = OmegaConf.merge(trained, given)
     elif given.get("dataset", trained.get("dataset")) == trained.get("dataset"):
-        keys = ("dataset", "train_images_per_class", "val_images_per_class")
+        keys = ("dataset",)
         if "train_path" not in given:
-            keys += ("train_path", "val_path")
+            keys += ("train_path", "val_path", "train_images_per_class", "val_images_per_class")
         given = OmegaConf.merge({k: trained[k] for k in keys if k in trained}, given)
     if given.get("dataset") is None:
         if given.get("train_path") is None:
