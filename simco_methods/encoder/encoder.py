@@ -19,7 +19,7 @@ class Encoder(nn.Module):
     """A backbone without its head, and the preprocessing of its images.
 
     As a module it maps normalised images to features and can be trained on; :meth:`transform` maps
-    images as they are, in the manner of scikit-learn.
+    images as they are, and makes it a step of scikit-learn's pipelines, which leave it as it is.
 
     Args:
         backbone: (N, 3, S, S) to (N, F).
@@ -93,7 +93,20 @@ class Encoder(nn.Module):
         return torch.cat(found).numpy() if found else np.empty((0, self.features), np.float32)
 
     def fit(self, images: Any = None, labels: Any = None) -> Encoder:
-        """Nothing: for scikit-learn's pipelines, in which every step is fitted."""
+        """Changes nothing: for scikit-learn's pipelines, in which every step is fitted.
+
+        Args:
+            images, labels: not looked at.
+        """
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import Tags, TargetTags, TransformerTags
+
+        return Tags(None, TargetTags(required=False), TransformerTags(), requires_fit=False)
+
+    def __sklearn_clone__(self) -> Encoder:
+        # Cross-validation copies what it fits; here nothing is fitted.
         return self
 
     def _batches(self, images: Sequence[Any], size: int) -> Iterator[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -207,7 +208,9 @@ class SoloLearn(Format):
     def load(self, export: Export, name: str) -> list[str]:
         card = export.encoder.card
         backbone = f"backbone.name={card.backbone}"
-        backbone += "".join(f" +backbone.kwargs.{k}={v}" for k, v in card.kwargs.items())
+        for key, value in card.kwargs.items():
+            said = json.dumps(value, separators=(",", ":"))
+            backbone += " " + shlex.quote(f"+backbone.kwargs.{key}={said}")
         return [
             f"python main_linear.py --config-name cifar10/linear {backbone} "
             f"pretrained_feature_extractor={name}/{solo_learn.CHECKPOINT}",

@@ -35,12 +35,13 @@ def load_backbone(
     """
     own = backbone.state_dict()
     found = below(state, _prefix(path, state, own, prefix))
-    for key in set(found) - set(own):
-        if key.split(".")[0] in _HEADS or key.rsplit(".", 1)[-1] in _MADE:
-            del found[key]
-    for key in set(own) - set(found):
-        if found and key.rsplit(".", 1)[-1] in _MADE:
-            found[key] = own[key]
+    if found.keys() & own.keys():  # else all that there is belongs into the error
+        for key in found.keys() - own.keys():
+            if key.split(".")[0] in _HEADS or key.rsplit(".", 1)[-1] in _MADE:
+                del found[key]
+        for key in own.keys() - found.keys():
+            if key.rsplit(".", 1)[-1] in _MADE:
+                found[key] = own[key]
     broken = [key for key, value in found.items() if key in own and not value.isfinite().all()]
     if broken:
         raise ValueError(f"the weights in {path} are not finite: {', '.join(sorted(broken)[:3])}")
