@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,7 +100,10 @@ def canvas(width: float, height: float) -> Figure:
 def save_figure(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG, whole or not at all."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    figure.savefig(part, dpi=120, format="png")
+    with warnings.catch_warnings():
+        # Of characters that matplotlib's font lacks; they show as boxes.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        figure.savefig(part, dpi=120, format="png")
     os.replace(part, path)
 
 

@@ -66,19 +66,32 @@ def test_the_default_place_is_beside_the_encoder(weights, photos):
     assert out == weights().with_name("net0-embed") / "photos" and (out / "features.npy").is_file()
 
 
-def test_odd_names_keep_their_place(weights, tmp_path):
-    names = ["a,b.png", 'a"b.png', "line\nbreak.png", os.fsdecode(b"no-\xff-unicode.png")]
-    for number, name in enumerate(names):
+ODD = ["a,b.png", 'a"b.png', "line\nbreak.png", os.fsdecode(b"no-\xff-unicode.png"), "\u82b1.png"]
+
+
+@pytest.fixture
+def odd(tmp_path):
+    for number, name in enumerate(ODD):
         draw(tmp_path / "odd" / name, number)
-    out = embed(weights(), tmp_path / "odd", parsed(f"out={tmp_path / 'out'}"))
+    return tmp_path / "odd"
+
+
+def test_odd_names_keep_their_place(weights, odd, tmp_path, recwarn):
+    query = f"query={odd / ODD[-1]}"
+    out = embed(weights(), odd, parsed(f"out={tmp_path / 'out'}", query, "neighbours=4"))
     found = [path for (path,) in paths(out)]
-    assert sorted(found) == sorted(names)
+    assert sorted(found) == sorted(ODD)
     np.testing.assert_allclose(
-        np.load(out / "features.npy"), expected(weights(), tmp_path / "odd", found), atol=1e-6
+        np.load(out / "features.npy"), expected(weights(), odd, found), atol=1e-6
     )
-    stored = embed(weights(), tmp_path / "odd", parsed(f"out={tmp_path / 'p'}", "format=parquet"))
-    shown = [name.encode(errors="backslashreplace").decode() for name in found]
-    assert StoredFeatures(stored).paths(range(4)) == dict(enumerate(shown))
+    assert (out / "neighbours.png").is_file() and not [w for w in recwarn if "Glyph" in str(w)]
+
+
+def test_odd_names_in_parquet(weights, odd, tmp_path):
+    pytest.importorskip("pyarrow", reason="needs the extra parquet")
+    out = embed(weights(), odd, parsed(f"out={tmp_path / 'out'}", "format=parquet"))
+    shown = sorted(name.encode(errors="backslashreplace").decode() for name in ODD)
+    assert sorted(StoredFeatures(out).paths(range(5)).values()) == shown
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
