@@ -52,6 +52,10 @@ def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
     try:
         result = (probe if frozen else finetune)(encoder, sides, settings, folder.state)
         summary = folder.write(result, size)
+    except KeyboardInterrupt:
+        if folder.state.path.exists():
+            print(f"interrupted; the same command goes on from {folder.state.path}", flush=True)
+        raise
     finally:
         folder.state.leave()
         end_workers()

@@ -85,7 +85,9 @@ class StateFile:
         self._lock = lock(self.path.parent / ".lock")
         if self._lock is None:
             raise ValueError(f"another process is at work in {self.path.parent}; wait for it")
-        for leftover in self.path.parent.glob(".*.part"):  # of a process that was killed
+        for leftover in self.path.parent.glob(
+            f".{self.path.name}.*.part"
+        ):  # of a process that was killed
             leftover.unlink()
         self._due = time.monotonic() + SAVE_SECONDS
         return self.read()

@@ -337,6 +337,7 @@ def test_an_interrupted_command_goes_on(digits_run, monkeypatch, tmp_path, capsy
     with pytest.raises(KeyboardInterrupt):
         linear(digits_run, *arguments)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [".lock", "state.pt"]
+    assert "interrupted; the same command goes on from" in capsys.readouterr().out
     with pytest.raises(ValueError, match="another evaluation:\n  seed: 0 there, 1 here"):
         linear(digits_run, *arguments, "seed=1")
     found = linear(digits_run, *arguments)
