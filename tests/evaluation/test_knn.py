@@ -178,7 +178,8 @@ def test_it_measures_the_encoder_on_its_images(digits_run, result):
 
 
 def test_a_folder_of_before_is_written_anew(digits_run, tmp_path, capsys):
-    knn(str(digits_run), settings("k=7", f"out={tmp_path}"))
+    for name in ("summary.json", "results.csv", "knn.png"):
+        (tmp_path / name).write_text("of before")
     knn(str(digits_run), settings("queries=train", f"out={tmp_path}"))
     said = capsys.readouterr().out
     assert "note: 200 of 200 queries are images of the bank; none is its own neighbour" in said

@@ -1,0 +1,240 @@
+"""simco-transfer: which data sets are found, what the table has, and how it goes on."""
+
+import json
+
+import pytest
+import torch
+
+from simco_methods.encoder import load_encoder
+from simco_methods.encoder.loading import build
+from simco_methods.evaluation import transfer as module
+from simco_methods.evaluation.linear import probe
+from simco_methods.evaluation.linear_settings import LinearSettings
+from simco_methods.evaluation.local import local_datasets
+from simco_methods.evaluation.transfer import TransferSettings, transfer
+from simco_methods.host.knn import knn_accuracy
+from simco_methods.settings import described, parse_settings
+from tests.evaluation.conftest import write_digits
+
+QUICK = "epochs=2", "lr=[0.1]", "num_workers=0"
+
+
+def settings(*arguments):
+    return parse_settings("simco-transfer", TransferSettings, [*QUICK, *arguments])
+
+
+def results(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+# ---- what is found -------------------------------------------------------------------------------
+
+
+def paths(dataset):
+    return [dataset.data["dataset"], *(dataset.data.get(f"{s}_path") for s in ("train", "val"))]
+
+
+def test_what_is_found_in_a_folder(tmp_path):
+    for part in ("train", "test", "val"):
+        write_digits(tmp_path / "all three" / part, 1)
+    write_digits(tmp_path / "imagenet100" / "train", 1)
+    write_digits(tmp_path / "imagenet100" / "val", 1)
+    write_digits(tmp_path / "one side" / "train", 1)
+    write_digits(tmp_path / "unsplit", 1)
+    (tmp_path / "linked").symlink_to(tmp_path / "unsplit")
+    # No data sets: images of no class, of one, none, hidden, and images too deep.
+    (write_digits(tmp_path / "x", 1, classes=[3]) / "digit 3").rename(tmp_path / "flat")
+    write_digits(tmp_path / "one class", 1, classes=[1])
+    write_digits(tmp_path / ".hidden", 1)
+    write_digits(tmp_path / "deep" / "below", 1)
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    (tmp_path / "more" / "stl10_binary").mkdir(parents=True)
+    (tmp_path / "more" / "train_32x32.mat").write_text("")
+    found, others = local_datasets(tmp_path)
+    root, more, unsplit = str(tmp_path), str(tmp_path / "more"), tmp_path / "unsplit"
+    one, three, imagenet = (tmp_path / name for name in ("one side", "all three", "imagenet100"))
+    assert {name: paths(dataset) for name, dataset in found.items()} == {
+        "digits": ["digits", None, None],
+        "cifar10": ["cifar10", root, root],
+        "all three": ["custom", str(three / "train"), str(three / "test")],
+        "imagenet100": ["custom", str(imagenet / "train"), str(imagenet / "val")],
+        "linked": ["custom", str(tmp_path / "linked"), None],
+        "svhn": ["svhn", more, more],
+        "stl10": ["stl10", more, more],
+        "one side": ["custom", str(one / "train"), None],
+        "unsplit": ["custom", str(unsplit), None],
+    }
+    assert [name for name, dataset in found.items() if not dataset.split] == [
+        *("linked", "one side", "unsplit")
+    ]
+    assert others == ["deep", "flat", "one class", "x"]
+
+
+def test_the_folder_itself_is_one(tmp_path):
+    for part in ("train", "val"):
+        write_digits(tmp_path / "split" / part, 1)
+    write_digits(tmp_path / "unsplit", 1)
+    found, others = local_datasets(tmp_path / "split")
+    assert list(found) == ["digits", "split"] and found["split"].split and not others
+    found, others = local_datasets(tmp_path / "unsplit")
+    assert list(found) == ["digits", "unsplit"] and not found["unsplit"].split and not others
+
+
+def test_names_are_unlike(tmp_path):
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    write_digits(tmp_path / "cifar10" / "train", 1)
+    write_digits(tmp_path / "digits", 1)
+    found, _ = local_datasets(tmp_path)
+    assert list(found) == ["digits", "cifar10", "cifar10-2", "digits-2"]
+    assert found["cifar10-2"].name == "cifar10-2"
+
+
+def test_which_of_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert list(settings().found()[0]) == ["digits"]
+    write_digits(tmp_path / "datasets" / "mine", 1)
+    assert list(settings().found()[0]) == ["digits", "mine"]
+    assert list(settings("datasets=mine").found()[0]) == ["mine"]
+    with pytest.raises(ValueError, match="datasets=cub,x: not found in datasets; .* digits, mine$"):
+        settings("datasets=cub,mine,x").found()
+    with pytest.raises(FileNotFoundError, match="there is no folder nowhere"):
+        settings("data=nowhere").found()
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    write_digits(folder / "broken" / "train", 4)
+    write_digits(folder / "broken" / "test", 4, classes=[0, 7])
+    write_digits(folder / "split" / "train", 20)
+    write_digits(folder / "split" / "test", 8, first=20)
+    write_digits(folder / "unsplit", 15)
+    return folder
+
+
+def test_a_table_of_all_that_is_found(digits_run, data, tmp_path, capsys):
+    with pytest.raises(
+        ValueError, match=r"^1 of 4 data set\(s\) failed\nbroken: .* digit 7, which"
+    ):
+        transfer(str(digits_run), settings(f"data={data}", f"out={tmp_path}"))
+    said = capsys.readouterr().out
+    rows = results(tmp_path)["datasets"]
+    assert list(rows) == ["digits", "broken", "split", "unsplit"]
+    assert "digit 7" in rows["broken"]["error"]
+    counts = {n: (r["train"], r["test"], r["classes"]) for n, r in rows.items() if "train" in r}
+    assert counts == {"digits": (1437, 360, 10), "split": (60, 24, 3), "unsplit": (36, 9, 3)}
+    # Each number is what its own command gives.
+    encoder = load_encoder(digits_run)
+    sides = local_datasets(data)[0]["split"].sides(0.2, None)
+    arguments = [*QUICK, "features=cached"]
+    linear = probe(encoder, sides, parse_settings("x", LinearSettings, arguments)).scores
+    row = rows["split"]
+    assert (row["linear_acc1"], row["linear_acc5"]) == (linear.acc1, linear.acc5)
+
+    def knn(encoder):
+        sets = [
+            (torch.from_numpy(encoder.transform(side.images)), torch.from_numpy(side.labels))
+            for side in (sides.train, sides.test)
+        ]
+        return knn_accuracy(*sets[0], *sets[1], k=20, num_classes=3)
+
+    assert (row["knn_acc1"], row["knn_acc5"]) == pytest.approx(knn(encoder))
+    torch.manual_seed(0)
+    encoder.backbone = build(encoder.card).eval()
+    assert row["untrained_knn_acc1"] == pytest.approx(knn(encoder)[0])
+
+    table = (tmp_path / "table.md").read_text()
+    assert table in said
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert lines[0][:6] == [
+        "data set",
+        "images",
+        "to test on",
+        "classes",
+        "kNN (%)",
+        "untrained kNN (%)",
+    ]
+    assert lines[4][:5] == ["split", "60", "24", "3", f"{row['knn_acc1']:.2f}"]
+    assert lines[3][:2] == ["broken", ""] and lines[3][-1].startswith("failed: ")
+    assert lines[5][-1] == "no data.val_path: 0.2 of each class is held out to test on"
+    assert len((tmp_path / "table.csv").read_text().splitlines()) == 5
+
+
+def test_it_goes_on_where_it_was_interrupted(digits_run, data, tmp_path, monkeypatch, capsys):
+    asked = []
+
+    def interrupted(encoder, sides, settings):
+        asked.append(len(sides.classes))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+        return probe(encoder, sides, settings)
+
+    monkeypatch.setattr(module, "probe", interrupted)
+    out, given = tmp_path / "out", [f"data={data}", "datasets=split,unsplit", "untrained=false"]
+    with pytest.raises(KeyboardInterrupt):
+        transfer(str(digits_run), settings(*given, f"out={out}"))
+    first = results(out)["datasets"]
+    assert list(first) == ["split"] and "untrained" not in (out / "table.md").read_text()
+    # The same settings on the other images, wherever and however they are worked at.
+    transfer(str(digits_run), settings(*given, f"out={out}", "device=cpu"))
+    assert len(asked) == 3 and "split: finished before" in capsys.readouterr().out
+    assert results(out)["datasets"]["split"] == first["split"]
+    transfer(
+        str(digits_run), settings(f"data={data}", "datasets=split", "untrained=false", f"out={out}")
+    )
+    assert len(asked) == 3 and list(results(out)["datasets"]) == ["split", "unsplit"]
+
+
+def test_images_that_have_changed_are_evaluated_anew(digits_run, tmp_path):
+    data, out = tmp_path / "data", tmp_path / "out"
+    write_digits(data / "mine" / "train", 8)
+    test = write_digits(data / "mine" / "test", 3, first=8)
+    given = f"data={data}", "datasets=mine", "untrained=false", f"out={out}"
+    transfer(str(digits_run), settings(*given))
+    next((test / "digit 1").iterdir()).unlink()
+    transfer(str(digits_run), settings(*given))
+    assert results(out)["datasets"]["mine"]["test"] == 8
+
+
+def test_results_of_other_settings_are_not_written_over(digits_run, data, tmp_path):
+    given = f"data={data}", "datasets=unsplit", "untrained=false", f"out={tmp_path}"
+    transfer(str(digits_run), settings(*given))
+    before = (tmp_path / "results.json").read_text()
+    with pytest.raises(ValueError, match=r"is of another evaluation:\n  epochs: 2 there, 3 here\n"):
+        transfer(str(digits_run), settings(*given, "epochs=3"))
+    assert (tmp_path / "results.json").read_text() == before
+    (tmp_path / "results.json").write_text("{")
+    with pytest.raises(ValueError, match="results.json cannot be read; remove it, or set out=FOLD"):
+        transfer(str(digits_run), settings(*given))
+
+
+def test_an_error_that_was_not_foreseen_does_not_lose_the_others(
+    digits_run, data, tmp_path, monkeypatch
+):
+    def failing(encoder, sides, settings):
+        if len(sides.test) == 24:
+            raise RuntimeError("out of memory")
+        return probe(encoder, sides, settings)
+
+    monkeypatch.setattr(module, "probe", failing)
+    given = f"data={data}", "datasets=split,unsplit", "untrained=false", f"out={tmp_path}"
+    with pytest.raises(ValueError, match=r"split: RuntimeError\('out of memory'\)"):
+        transfer(str(digits_run), settings(*given))
+    assert "linear_acc1" in results(tmp_path)["datasets"]["unsplit"]
+
+
+def test_settings_that_are_not_of_it():
+    with pytest.raises(ValueError, match="mode='finetune': must be one of frozen"):
+        settings("mode=finetune")
+    with pytest.raises(ValueError, match="mixup=0.2: is of mode=finetune"):
+        transfer("nowhere", settings("mixup=0.2"))
+
+
+def test_its_help_says_each_setting_once():
+    said = [line for line in described(TransferSettings).splitlines() if line[4] != " "]
+    names = [name for line in said for name in line.strip().partition(":")[0].split(", ")]
+    assert len(names) == len(set(names)) and {"data", "datasets", "epochs", "prefix"} <= set(names)
+    assert "datasets" in said[0]
