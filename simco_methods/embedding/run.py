@@ -82,7 +82,7 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
     try:
         publish(out / _PART, out)
         if (out / RECORD).is_file():
-            shutil.rmtree(out / _PART)
+            shutil.rmtree(out / _PART, ignore_errors=True)  # gone, where it had to be published
             _check_same(out, StoredFeatures(out).record, identity)
             print(f"finished before: {printable(out)}", flush=True)
         else:
@@ -191,6 +191,7 @@ def _fill(store: GrowingStore, encoder: Encoder, listing: Listing, settings: Emb
         _Files(listing.folder, seen, settings.on_error == "skip"),
         batch_sampler=_batches(listing, settings.batch_size, store.seen),
         num_workers=settings.num_workers,
+        persistent_workers=settings.num_workers > 0,  # else nobody could end them after an error
         collate_fn=_collate,
         worker_init_fn=leave_signals_to_the_run,
     )

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from simco_methods.embed import main
 from simco_methods.embedding import parquet, run
@@ -171,9 +170,7 @@ def test_features_of_something_else_are_not_replaced(weights, photos, tmp_path):
     ):
         with pytest.raises(ValueError, match=f"holds features {said}.*: set out=FOLDER"):
             embed(source, photos, parsed(f"out={out}", *settings))
-    # An image that was replaced by another of the same name and size.
-    pixels = Image.open(photos / "c.png").transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    pixels.save(photos / "c.png")
+    os.utime(photos / "c.png")  # another image may have the same name and size
     with pytest.raises(ValueError, match="of other images, or of these before they changed"):
         embed(weights(), photos, parsed(f"out={out}"))
     assert everything(out) == before and not (out / ".part").exists()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ POINTS = {
     "after what was flushed": (STORE, "flush", 2),
     "before it writes down what was flushed": (FILES, "write_json", 2),
     "when all is read": (STORE, "finish", 1),
-    "between two files": ("os", "replace", 5),
+    "before the record": ("os", "replace", 5),
+    "between two files": ("os", "replace", 7),
+    "when all but the record is in its place": ("os", "replace", 9),
 }
 
 
@@ -49,6 +52,20 @@ def test_one_that_was_killed_ends_as_one_that_was_not(point, weights, photos, tm
     assert status == -signal.SIGKILL
     embed(weights(), photos, parsed(*arguments))
     same(tmp_path / "out", straight)
+
+
+def _fails(source, folder, arguments):
+    signal.alarm(60)  # kills it, should it wait for its workers for ever
+    try:
+        embed(source, folder, parsed(*arguments))
+    except OSError as error:
+        sys.exit(3 if str(error).endswith("b/3.png: it is empty") else str(error))
+
+
+def test_a_process_ends_where_its_workers_find_an_error(weights, photos, tmp_path):
+    (photos / "b" / "3.png").write_bytes(b"")
+    arguments = ["num_workers=2", f"out={tmp_path / 'out'}"]
+    assert in_a_child(_fails, weights(), photos, arguments) == 3
 
 
 def stops_at(monkeypatch, batch):

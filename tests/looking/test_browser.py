@@ -16,6 +16,7 @@ addEventListener('load', () => {
   const map = document.querySelector('.map'), button = document.querySelector('.legend button');
   const opacity = () => [...map.querySelectorAll('g')].map(g => +getComputedStyle(g).opacity);
   const said = {failed, images: [...document.images].map(image => image.naturalWidth)};
+  said.shown = [...document.images].map(image => image.clientWidth);
   button.click();
   said.chosen = opacity();
   button.click();
@@ -47,6 +48,7 @@ def test_the_page_opens_without_a_network(width, page, tmp_path):
     said = json.loads(re.search(r"<pre id=\"answer\">(.*?)</pre>", done.stdout)[1])
     assert said["failed"] == []
     assert len(said["images"]) == 3 and min(said["images"]) > 300
+    assert min(said["shown"]) > 600  # on a narrow page they scroll
     assert said["chosen"][0] == 1 and max(said["chosen"][1:]) < 0.1
     assert set(said["all"]) == {1}
     assert re.fullmatch(r"\d: image \d+", said["title"])
