@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,34 +67,27 @@ def export_encoder(
     card = folder / f"{stem}.json"
     names = {name: f"{stem}{form.ending}" if form.ending else name for name, form in chosen.items()}
     kept = _kept(card, export.facts, names.values())
-    new = not folder.exists()
-    try:
-        with ExitStack() as stack:
-            part = stack.enter_context(together(folder))
-            written, files = [], {}
-            for name, form in chosen.items():
-                path = part / names[name]
-                if not form.ending:
-                    path = stack.enter_context(together(folder / names[name]))
-                difference, scale = _written(name, form, export, path)
-                load = form.load(export, names[name])
-                entries = _entries(path, names[name], {"format": name, "load": load})
-                files |= entries
-                size = sum(entry["bytes"] for entry in entries.values())
-                written.append(Written(folder / names[name], size, difference, scale, load))
-                if not form.ending:
-                    write_json(path / f"{Path(CHECKPOINT).stem}.json", export.facts)
-            facts = {
-                **export.facts,
-                "naming": export.naming,
-                "transform": transform_lines(encoder.card),
-            }
-            write_json(part / card.name, {**facts, "files": {**kept, **files}})
-    except BaseException:
-        if new:
-            with suppress(OSError):
-                folder.rmdir()
-        raise
+    with ExitStack() as stack:
+        part = stack.enter_context(together(folder))
+        written, files = [], {}
+        for name, form in chosen.items():
+            path = part / names[name]
+            if not form.ending:
+                path = stack.enter_context(together(folder / names[name]))
+            difference, scale = _written(name, form, export, path)
+            load = form.load(export, names[name])
+            entries = _entries(path, names[name], {"format": name, "load": load})
+            files |= entries
+            size = sum(entry["bytes"] for entry in entries.values())
+            written.append(Written(folder / names[name], size, difference, scale, load))
+            if not form.ending:
+                write_json(path / f"{Path(CHECKPOINT).stem}.json", export.facts)
+        facts = {
+            **export.facts,
+            "naming": export.naming,
+            "transform": transform_lines(encoder.card),
+        }
+        write_json(part / card.name, {**facts, "files": {**kept, **files}})
     return written
 
 

@@ -16,8 +16,11 @@ from tests.helpers import TINY_RESNET
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.3, 0.25)
 
 
-def encoder_of(name=TINY_RESNET["name"], kwargs=TINY_RESNET["kwargs"], small_stem=False, size=16):
+def encoder_of(
+    name=TINY_RESNET["name"], kwargs=TINY_RESNET["kwargs"], small_stem=False, size=16, seed=0
+):
     """An encoder whose running statistics say something."""
+    torch.manual_seed(seed)
     card = Card(name, dict(kwargs), small_stem, Preprocessing(size, size, MEAN, STD))
     net = build(card)
     with torch.no_grad():

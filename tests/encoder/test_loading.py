@@ -107,7 +107,7 @@ class TestPrefixes:
         ],
     )
     def test_a_moving_average_is_asked_for(self, one, other, net, tmp_path):
-        average = encoder_of().backbone
+        average = encoder_of(seed=1).backbone
         content = {"state_dict": {**prefixed(average, other), **prefixed(net, one)}}
         content["state_dict"]["queue"] = torch.zeros(8, 4)
         path = saved(content, tmp_path / "a.pth")
@@ -178,7 +178,7 @@ class TestStateDicts:
 
     @pytest.mark.parametrize("name", ["vit_tiny", "vit_tiny_patch16_224.augreg_in21k"])
     def test_of_timm_with_its_head(self, name, tmp_path):
-        kwargs = {"img_size": 32, "patch_size": 16, "depth": 1}
+        kwargs = {"img_size": 32, "patch_size": 16}
         theirs = timm.create_model("vit_tiny_patch16_224", num_classes=7, **kwargs)
         save_file(theirs.state_dict(), tmp_path / "a.safetensors")
         encoder = load_encoder(tmp_path, backbone=name, kwargs=kwargs, size=32)
@@ -287,14 +287,14 @@ class TestRefused:
             load_encoder(path, **{**TINY, **changes})
 
     def test_a_vit_at_another_size(self, tmp_path):
-        kwargs = {"img_size": 16, "patch_size": 8, "depth": 1}
+        kwargs = {"img_size": 16, "patch_size": 8}
         vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, **kwargs)
         path = saved(vit.state_dict(), tmp_path / "a.pth")
         with pytest.raises(ValueError, match="vit_tiny cannot take images of size=32 pixels"):
             load_encoder(path, backbone="vit_tiny", kwargs=kwargs, size=32)
 
     def test_what_gives_no_features(self, tmp_path):
-        kwargs = {"img_size": 16, "patch_size": 8, "depth": 1, "global_pool": ""}
+        kwargs = {"img_size": 16, "patch_size": 8, "global_pool": ""}
         vit = timm.create_model("vit_tiny_patch16_224", num_classes=0, **kwargs)
         path = saved(vit.state_dict(), tmp_path / "a.pth")
         with pytest.raises(ValueError, match=r"vit_tiny gives \(5, 192\) an image, no features"):
