@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simco_methods.analysis.finding import canvas
+from simco_methods.analysis.finding import canvas, save_figure
 from simco_methods.data.decode import printable
 from simco_methods.files import write_csv
 
@@ -107,12 +105,7 @@ class Scores:
                     axes.text(
                         column, row, images, ha="center", va="center", color=colour, fontsize=7
                     )
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        with warnings.catch_warnings():
-            # Of a script that the font has not; the tables hold the names.
-            warnings.filterwarnings("ignore", message="Glyph")
-            figure.savefig(part, dpi=120, format="png")
-        os.replace(part, path)
+        save_figure(figure, path)
 
 
 def scores(logits: Tensor, labels: Tensor, classes: Sequence[str]) -> Scores:

@@ -341,6 +341,7 @@ def test_an_interrupted_command_goes_on(digits_run, monkeypatch, tmp_path, capsy
     with pytest.raises(ValueError, match="another evaluation:\n  seed: 0 there, 1 here"):
         linear(digits_run, *arguments, "seed=1")
     found = linear(digits_run, *arguments)
+    assert not (tmp_path / "out" / "state.pt").exists()
     straight = linear(digits_run, "lr=0.3", f"out={tmp_path / 'straight'}")
     for summary in (found, straight):
         del summary["seconds"]
