@@ -383,7 +383,10 @@ def test_settings_that_do_not_fit(arguments, message, digits_run, tmp_path):  # 
     "folders, message",
     [
         (["train/a", "test/a"], "all labelled images are of one class (a)"),
-        (["train/a", "train/b", "test/a", "test/c"], "c"),
+        (
+            ["train/a", "train/b", "test/a", "test/c"],
+            "class folders c, which the training images lack",
+        ),
         (["train", "test"], "an evaluation needs a folder for each class"),
     ],
 )
@@ -397,6 +400,12 @@ def test_images_that_do_not_fit(folders, message, digits_run, tmp_path):  # noqa
         linear(digits_run, "data.dataset=custom", *paths, f"out={tmp_path / 'out'}")
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_state_that_is_not_whole(digits_run, tmp_path):  # noqa: F811
+    (tmp_path / "state.pt").write_bytes(b"PK half of it")
+    with pytest.raises(ValueError, match=r"state.pt cannot be read; remove it to start anew"):
+        linear(digits_run, f"out={tmp_path}")
 
 
 @pytest.mark.slow
