@@ -13,6 +13,7 @@ from typing import Any
 
 import timm
 import torch
+import torchvision
 from omegaconf import OmegaConf
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import nn
@@ -30,6 +31,7 @@ from simco_methods.machine import find_device
 _SMALL = ("cifar10", "cifar100")  # on which solo-learn gives ResNets a stem for small images
 _OTHER_VITS = ("mae", "mocov3")  # methods for which solo-learn has ViTs of its own
 _DOWNLOADS = ("pretrained", "weights")  # arguments that bring weights, which are the file's here
+TORCHVISION = "torchvision."  # before a name: the network is torchvision's of that name
 
 
 def load_encoder(
@@ -50,9 +52,9 @@ def load_encoder(
         source: a run's folder, or one that solo-learn's ``main_pretrain.py`` wrote; a checkpoint of
             either; a file of ``simco-export``; a state dict of torchvision's or timm's (``.pth``,
             ``.pt``, ``.safetensors``), plain or inside another training's checkpoint.
-        backbone: its name, where the source does not say: one of the configs' names, or one of
-            timm's. A ResNet with a 3x3 ``conv1`` is ``resnet18_small`` or ``resnet50_small``, its
-            padding ``kwargs={"stem_padding": 1}``.
+        backbone: its name, where the source does not say: one of the configs' names, one of
+            timm's, or ``torchvision.NAME``. A ResNet with a 3x3 ``conv1`` is ``resnet18_small`` or
+            ``resnet50_small``, its padding ``kwargs={"stem_padding": 1}``.
         kwargs: of the backbone.
         prefix: of the backbone's weights in the file, or its end; None for the one with most of
             them.
@@ -91,9 +93,10 @@ def build(card: Card) -> nn.Module:
         ValueError: a name that is not known, or arguments that its constructor does not take.
     """
     name, table = card.backbone, BaseMethod._BACKBONES
-    if name not in table and not timm.is_model(name):
+    if not (name in table or timm.is_model(name) or name.startswith(TORCHVISION)):
         raise ValueError(
-            f"backbone.name={name!r} is none of {', '.join(table)}, nor of timm's models"
+            f"backbone.name={name!r} is none of {', '.join(table)}, nor of timm's models; "
+            f"torchvision's are {TORCHVISION}NAME"
         )
     if HOST == "builtin" and card.method in _OTHER_VITS and name.startswith("vit"):
         raise ValueError(
@@ -103,6 +106,11 @@ def build(card: Card) -> nn.Module:
     dataset = "cifar10" if card.small_stem else "custom"
     try:
         with torch.random.fork_rng(devices=[]), quiet():
+            if name.startswith(TORCHVISION):
+                net = torchvision.models.get_model(name.removeprefix(TORCHVISION), **card.kwargs)
+                parent, _, last = classifier_of(net).rpartition(".")
+                setattr(net.get_submodule(parent), last, nn.Identity())
+                return net
             if name not in table:
                 return timm.create_model(name, num_classes=0, **card.kwargs)
             return build_backbone(table, name, card.kwargs, dataset, card.method)
@@ -110,6 +118,18 @@ def build(card: Card) -> nn.Module:
         raise ValueError(
             f"backbone.name={name} backbone.kwargs={card.kwargs} cannot be built: {reason(error)}"
         ) from error
+
+
+def classifier_of(net: nn.Module) -> str:
+    """Where the classifier of a network of torchvision's stands: its last linear layer.
+
+    Raises:
+        ValueError: a network without one.
+    """
+    linear = [name for name, module in net.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        raise ValueError("it ends with no linear layer, which could be taken off")
+    return linear[-1]
 
 
 @contextmanager
@@ -178,7 +198,7 @@ def _card_of(found: Source, backbone: str | None) -> Card:
     if name is None:
         raise ValueError(
             f"{found.path} does not say what network it is of: set backbone.name=NAME, one of "
-            f"{', '.join(BaseMethod._BACKBONES)}, or one of timm's"
+            f"{', '.join(BaseMethod._BACKBONES)}, one of timm's, or {TORCHVISION}NAME"
         )
     dataset = OmegaConf.select(cfg, "data.dataset")
     entry = OmegaConf.select(cfg, "augmentations[0]")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from simco_methods.checkpoints import below, load_weights
 
 # What a backbone has at its end, in the files of torchvision, timm and others; not of the encoder.
-_HEADS = ("fc", "head", "head_dist", "classifier", "projector", "predictor", "pre_logits")
+_HEADS = ("fc", "head", "heads", "head_dist", "classifier", "projector", "predictor", "pre_logits")
 # Buffers that older versions of timm saved and today's make.
 _MADE = ("attn_mask", "relative_position_index", "k_bias", "num_batches_tracked")
 _AVERAGES = ("momentum", "teacher", "target", "encoder_k", "ema.")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from simco_methods.backbones import MICRO_RESNET
 from simco_methods.encoder.card import Card
 from simco_methods.encoder.encoder import Encoder
+from simco_methods.encoder.loading import TORCHVISION, classifier_of
 from simco_methods.host.builtin.backbones import TIMM_NAMES
 
 NAMINGS = ("torchvision", "timm")
@@ -27,7 +28,8 @@ _ALIKE = ("resnet", "resnext", "wide_resnet")
 
 def default_naming(card: Card) -> str:
     """The library that the network is from."""
-    return "torchvision" if card.backbone in _RESNETS else "timm"
+    from_torchvision = card.backbone in _RESNETS or card.backbone.startswith(TORCHVISION)
+    return "torchvision" if from_torchvision else "timm"
 
 
 def plain_lines(encoder: Encoder, naming: str) -> list[str]:
@@ -96,7 +98,8 @@ def _lines(encoder: Encoder, naming: str) -> list[str]:
     padding = 2 if card.small_stem else None
     if name != _RESNETS.get(name, name):
         padding = kwargs.pop("stem_padding", 2)
-    plain = _RESNETS.get(name) or TIMM_NAMES.get(name) or name.split(".")[0]
+    own_name = name.removeprefix(TORCHVISION)
+    plain = _RESNETS.get(name) or TIMM_NAMES.get(name) or own_name.split(".")[0]
     module = torchvision.models if naming == "torchvision" else timm.models
     if not callable(getattr(module, plain, None)):
         hint = f"set naming={own}" if naming != own else "only programs can be made of it"
@@ -109,11 +112,12 @@ def _lines(encoder: Encoder, naming: str) -> list[str]:
     if naming != own and kwargs:
         raise ValueError(f"naming={naming}: backbone.kwargs={kwargs} are {own}'s; set naming={own}")
     if naming == "torchvision":
+        head = _attribute(classifier_of(getattr(module, plain)(**kwargs)))
         lines = [
             "import torch",
             "import torchvision",
             f"model = torchvision.models.{plain}({_arguments(kwargs)})",
-            "model.fc = torch.nn.Identity()",
+            f"model{head} = torch.nn.Identity()",
         ]
     else:
         lines = [
@@ -127,6 +131,10 @@ def _lines(encoder: Encoder, naming: str) -> list[str]:
             "model.maxpool = torch.nn.Identity()",
         ]
     return lines
+
+
+def _attribute(path: str) -> str:
+    return "".join(f"[{part}]" if part.isdecimal() else f".{part}" for part in path.split("."))
 
 
 def _arguments(kwargs: Mapping[str, Any]) -> str:

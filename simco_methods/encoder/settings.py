@@ -20,7 +20,8 @@ class SourceSettings:
 
     Attributes:
         backbone: ``backbone.name=NAME`` and ``backbone.kwargs.*``: the network, where the file does
-            not say (a state dict of torchvision's or timm's).
+            not say (a state dict of torchvision's or timm's): one of the configs' names, one of
+            timm's, or ``torchvision.NAME``.
         prefix: of the backbone's weights in the file, or the end of it; by default the one with
             most of them, and of several alike the trained network rather than its moving average
             (``prefix=momentum_backbone.`` takes that).

@@ -185,6 +185,19 @@ class TestStateDicts:
         theirs.reset_classifier(0)
         assert same_weights(encoder.backbone, theirs)
 
+    @pytest.mark.parametrize(
+        "name, where", [("mobilenet_v3_small", "classifier.3"), ("swin_t", "head")]
+    )
+    def test_of_any_network_of_torchvision(self, name, where, tmp_path):
+        theirs = torchvision.models.get_model(name)
+        path = saved(theirs.state_dict(), tmp_path / "a.pth")
+        encoder = load_encoder(path, backbone=f"torchvision.{name}", size=32)
+        width = theirs.get_submodule(where).in_features
+        kept = [key for key in theirs.state_dict() if not key.startswith(f"{where}.")]
+        assert list(encoder.backbone.state_dict()) == kept and encoder.features == width
+        with pytest.raises(ValueError, match="backbone.name=torchvision.squeezenet1_0.*no linear"):
+            load_encoder(path, backbone="torchvision.squeezenet1_0")
+
     def test_in_torch_s_old_format(self, net, tmp_path):
         path = saved(net.state_dict(), tmp_path / "a.pt", _use_new_zipfile_serialization=False)
         assert same_weights(load_encoder(path, **TINY).backbone, net)

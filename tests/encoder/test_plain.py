@@ -27,6 +27,10 @@ def cases():
             yield pytest.param("resnet50", {}, stem, 32, naming, marks=SLOW)
         yield pytest.param("resnet50_small", {"stem_padding": 0}, False, 16, naming, marks=SLOW)
         yield pytest.param("resnet34", {}, False, 32, naming, marks=SLOW)
+    yield pytest.param("torchvision.regnet_y_400mf", {}, False, 32, "torchvision")
+    yield pytest.param(
+        "torchvision.vit_b_16", {"image_size": 32}, False, 32, "torchvision", marks=SLOW
+    )
     yield pytest.param("vit_tiny", VIT, False, 32, "timm")
     yield pytest.param("vit_small", VIT, False, 32, "timm", marks=SLOW)
     yield pytest.param("swin_tiny", SWIN, False, 32, "timm", marks=SLOW)
@@ -66,6 +70,7 @@ def test_strictly_with_the_same_features(name, kwargs, stem, size, naming, tmp_p
             "micro_resnet is made of timm's parts; set naming=timm",
         ),
         ("vit_tiny", VIT, "torchvision", "torchvision has no vit_tiny; set naming=timm"),
+        ("torchvision.mobilenet_v3_small", {}, "timm", "set naming=torchvision"),
         ("efficientnet_b0", {}, "torchvision", "has other names for its weights"),
         (
             "resnet18",
