@@ -33,6 +33,7 @@ def run_command(
         text = f"{usage}\n\n{examples}\n\n{described(load()[0])}"
         print(text, file=sys.stdout if arguments else sys.stderr)
         sys.exit(0 if arguments else 2)
+    sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no Unicode
     check_host(program)
     from simco_methods.settings import parse_settings
 

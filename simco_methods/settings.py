@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from simco_methods.config.checks import Check, as_list
 from simco_methods.config.schema import odd_keys
-from simco_methods.config.walk import nearest, shown
+from simco_methods.config.walk import nearest, reason, shown
 
 Settings = TypeVar("Settings")
 
@@ -50,10 +51,16 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
     faults = [f"{a} is not of the form key=value" for a in arguments if "=" not in a[1:]]
     if faults:
         raise ValueError("\n".join(faults))
-    try:
-        given = OmegaConf.from_dotlist(list(arguments))
-    except OmegaConfBaseException as error:
-        raise ValueError(f"the settings cannot be read: {error}") from error
+    given = OmegaConf.create({})
+    for argument in arguments:
+        try:
+            given.merge_with_dotlist([argument])
+            OmegaConf.to_container(given, resolve=True, throw_on_missing=True)
+        except (OmegaConfBaseException, YAMLError) as error:
+            raise ValueError(
+                f"{argument} cannot be read as YAML ({reason(error)}); put quotes within quotes, "
+                "KEY='\"VALUE\"', around text with signs of YAML's"
+            ) from error
     fields = {f.name: f for f in dataclasses.fields(kind) if "check" in f.metadata}
     config: Sequence[str] = getattr(kind, "CONFIG", ())
     plain: dict[str, Any] = {}

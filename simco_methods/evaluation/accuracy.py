@@ -28,13 +28,16 @@ class Scores:
         acc5: the right class is among the five with the highest, of fewer classes among all.
         confusion: (C, C) int64, how many images of the class of the row were taken for that of the
             column.
-        classes: the C names.
+        classes: the C names, as they can be printed.
     """
 
     acc1: float
     acc5: float
     confusion: np.ndarray
     classes: Sequence[str]
+
+    def __post_init__(self):
+        self.classes = [printable(name) for name in self.classes]
 
     @property
     def per_class(self) -> np.ndarray:
@@ -123,7 +126,7 @@ def scores(logits: Tensor, labels: Tensor, classes: Sequence[str]) -> Scores:
         acc1=100 * right[:, 0].double().mean().item(),
         acc5=100 * right.any(dim=1).double().mean().item(),
         confusion=confusion.view(len(classes), len(classes)).cpu().numpy(),
-        classes=[printable(name) for name in classes],
+        classes=classes,
     )
 
 

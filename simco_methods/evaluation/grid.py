@@ -169,4 +169,4 @@ def measure(
     }
     pairs = torch.bincount(targets * len(classes) + predicted, minlength=len(classes) ** 2)
     confusion = pairs.view(len(classes), len(classes)).cpu().numpy()
-    return Grid(found, standard, Scores(*found[standard], confusion, list(classes)))
+    return Grid(found, standard, Scores(*found[standard], confusion, classes))

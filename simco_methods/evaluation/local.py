@@ -93,10 +93,11 @@ def local_datasets(folder: Path | None) -> tuple[dict[str, LocalDataset], list[s
             others = [] if of_itself else others
     named: dict[str, LocalDataset] = {}
     for dataset in found:
-        name, number = dataset.name, 1
+        own = printable(dataset.name)
+        name, number = own, 1
         while name in named:
             number += 1
-            name = f"{dataset.name}-{number}"
+            name = f"{own}-{number}"
         named[name] = LocalDataset(name, dataset.data, dataset.split)
     return named, others
 

@@ -1,0 +1,36 @@
+"""Tests of the ``key=value`` settings of commands, and of what commands have in common."""
+
+import os
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from simco_methods.command import run_command
+from simco_methods.config.checks import optional, text
+from simco_methods.settings import parse_settings, setting
+
+
+@dataclass
+class Settings:
+    out: str | None = setting(None, optional(text))
+
+
+@pytest.mark.parametrize("value", ["*.jpg", "[a", "@x", "???", "${none}", "\udcff"])
+def test_what_yaml_cannot_read_is_one_message(value):
+    with pytest.raises(ValueError, match="cannot be read as YAML") as raised:
+        parse_settings("simco-x", Settings, ["out=there", f"out={value}"])
+    assert str(raised.value).startswith(f"out={value} ")
+
+
+def test_quotes_within_quotes_are_text():
+    assert parse_settings("simco-x", Settings, ["out='*.jpg'"]).out == "*.jpg"
+
+
+def test_a_name_that_is_no_unicode_is_printed(monkeypatch, capfdbinary):
+    stdout = open(os.dup(1), "w", encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(sys, "argv", ["simco-x", "photos\udcff"])
+    with stdout:
+        run_command("simco-x", "", lambda: (Settings, lambda thing, settings: print(thing)))
+    assert capfdbinary.readouterr().out == rb"photos\udcff" + b"\n"
