@@ -14,11 +14,12 @@ _loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
 
 def with_workers(loader: DataLoader) -> DataLoader:
     """The loader, whose workers will be ended by :func:`end_workers`, or where Python ends."""
-    if loader.num_workers and not _loaders:
-        # Called before the exit of multiprocessing, which tells workers once and waits for them.
-        atexit.unregister(end_workers)
-        atexit.register(end_workers)
-    _loaders.add(loader)
+    if loader.num_workers:
+        if not _loaders:
+            # Before the exit of multiprocessing, which tells workers once and waits for them.
+            atexit.unregister(end_workers)
+            atexit.register(end_workers)
+        _loaders.add(loader)
     return loader
 
 

@@ -167,7 +167,7 @@ def _facts(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
     elif isinstance(content.get("epoch"), int):
         facts["epochs"] = content["epoch"] + 1
     path = path.resolve()
-    summary = path.parents[1] / "summary.json"
+    summary = path.parent.parent / "summary.json"
     if path.name == "last.ckpt" and path.parent.name == _CHECKPOINTS and summary.is_file():
         try:
             said = json.loads(summary.read_text(encoding="utf-8"))
