@@ -21,9 +21,10 @@ class EvaluationSettings(EncoderSettings):
 
     Attributes:
         data: ``data.dataset``, ``data.train_path``, ``data.val_path`` (which images are tested on),
-            ``data.download``, ``data.train_images_per_class``, ``data.val_images_per_class``; by
-            default what the encoder was trained on. Folders of your own are
-            ``data.dataset=custom``, with a folder for each class.
+            ``data.download``, ``data.on_error`` (``skip`` reads all images first, and leaves out
+            those that cannot be read), ``data.train_images_per_class``,
+            ``data.val_images_per_class``; by default what the encoder was trained on. Folders of
+            your own are ``data.dataset=custom``, with a folder for each class.
         test_share: the share of each class that is tested on, where class folders have no
             ``data.val_path``.
         fraction: share of the labelled training images that are used, by default all: stratified,
@@ -59,15 +60,34 @@ class EvaluationSettings(EncoderSettings):
         return path
 
 
+# Keys data.* that say which images; the others are of a training.
+_IMAGES = (
+    "dataset",
+    "train_path",
+    "val_path",
+    "download",
+    "on_error",
+    "train_images_per_class",
+    "val_images_per_class",
+)
+
+
 def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
     """The keys ``data.*`` of an evaluation: those given over those of the training.
 
     Of another data set, or of other training images, nothing of the training's is kept.
 
     Raises:
-        ValueError: neither says which images.
+        ValueError: neither says which images; keys that an evaluation does not have.
     """
     given = OmegaConf.create(OmegaConf.to_container(given))
+    for key in given:
+        if key not in _IMAGES:
+            own = f" (the setting {key}= is meant)" * (key in ("fraction", "num_workers"))
+            raise ValueError(
+                f"data.{key} is no key of an evaluation{own}; it has "
+                f"{', '.join(f'data.{name}' for name in _IMAGES)}"
+            )
     if trained and "dataset" not in given and "train_path" not in given:
         if trained.get("no_labels", False):
             raise ValueError(
@@ -75,7 +95,7 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
                 "data.dataset=custom data.train_path=FOLDER data.val_path=FOLDER, with a folder "
                 "for each class"
             )
-        given = OmegaConf.merge(trained, given)
+        given = OmegaConf.merge({k: trained[k] for k in _IMAGES if k in trained}, given)
     elif given.get("dataset", trained.get("dataset")) == trained.get("dataset"):
         keys = ("dataset",)
         if "train_path" not in given:
@@ -88,6 +108,4 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
                 "data.train_path and data.val_path to their folders"
             )
         given.dataset = "custom"
-    given.no_labels = False
-    given.fraction = -1  # the setting of that name is meant
     return given

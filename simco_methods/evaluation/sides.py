@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from simco_methods.data import load_images
 from simco_methods.data.decode import printable
 from simco_methods.data.images import UNLABELLED, ImageSet
+from simco_methods.data.readable import leave_out_unreadable, left_out_line
 
 _HINT = "; for images without labels"
 
@@ -51,14 +52,15 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
         ValueError: no labels, one class, nothing to test on, classes to test that the training
             images lack, or a share that is too small for the classes.
     """
-    train, notes = _labelled(data, "train", None), []
+    notes: list[str] = []
+    train = _labelled(data, "train", None, notes)
     if data.dataset == "digits" or data.get("val_path") is not None:
         if test_share is not None:
             raise ValueError(
                 f"test_share={test_share}: {data.dataset} has images to test on"
                 + (f", data.val_path={data.val_path}" if data.get("val_path") else "")
             )
-        test = _labelled(data, "val", train.classes)
+        test = _labelled(data, "val", train.classes, notes)
     elif test_share is None:
         raise ValueError(
             f"there is nothing to test on: set data.val_path to a folder like "
@@ -119,7 +121,9 @@ def _split(images: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
     return images.select(np.sort(kept)), images.select(np.setdiff1d(numbered.images, kept))
 
 
-def _labelled(data: DictConfig, split: str, classes: Sequence[str] | None) -> ImageSet:
+def _labelled(
+    data: DictConfig, split: str, classes: Sequence[str] | None, notes: list[str]
+) -> ImageSet:
     try:
         images = load_images(data, split, classes)
     except FileNotFoundError as error:
@@ -127,6 +131,11 @@ def _labelled(data: DictConfig, split: str, classes: Sequence[str] | None) -> Im
         if not hint:
             raise
         raise FileNotFoundError(f"{said}: an evaluation needs a folder for each class") from error
+    if data.get("on_error") == "skip":
+        total = len(images)
+        images, left_out = leave_out_unreadable(images)
+        if left_out:
+            notes.append(left_out_line(left_out, total))
     rows = np.flatnonzero(images.labels != UNLABELLED)
     if not len(rows):
         raise ValueError(f"no image of data.{split}_path={data.get(f'{split}_path')} has a label")

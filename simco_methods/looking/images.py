@@ -128,6 +128,10 @@ def spread(labels: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 def _data(encoder: Encoder, settings: VisualizeSettings) -> DictConfig:
     given = OmegaConf.select(settings.config, "data") or OmegaConf.create({})
+    if "on_error" in given:
+        raise ValueError(
+            "data.on_error is no key of simco-visualize: the setting on_error= is meant"
+        )
     trained = OmegaConf.create(encoder.card.settings.get("data") or {})
     if trained.get("no_labels", False) and not given:
         return trained

@@ -138,14 +138,15 @@ TRAINED = {
     "fraction": 0.5,
     "num_workers": 4,
 }
+IMAGES = {k: v for k, v in TRAINED.items() if k not in ("fraction", "num_workers")}
 
 
 @pytest.mark.parametrize(
     "given, expected",
     [
-        # As it was trained, but for the fraction of that.
-        ({}, {**TRAINED, "fraction": -1}),
-        ({"val_path": "c"}, {**TRAINED, "val_path": "c", "fraction": -1}),
+        # As it was trained, but for what is of a training alone.
+        ({}, IMAGES),
+        ({"val_path": "c"}, {**IMAGES, "val_path": "c"}),
         # Of other training images nothing is what it was.
         ({"train_path": "c"}, {"dataset": "custom", "train_path": "c"}),
         ({"dataset": "cifar10"}, {"dataset": "cifar10"}),
@@ -160,7 +161,24 @@ TRAINED = {
 )
 def test_what_is_evaluated_on(given, expected):
     found = evaluated_data(OmegaConf.create(TRAINED), OmegaConf.create(given))
-    assert found == {"fraction": -1, **expected, "no_labels": False}
+    assert found == expected
+
+
+@pytest.mark.parametrize("key", ["fraction", "no_labels", "num_workers", "loader"])
+def test_keys_of_a_training_alone_are_refused(key):
+    with pytest.raises(ValueError, match=f"^data.{key} is no key of an evaluation.*data.dataset,"):
+        evaluated_data(OmegaConf.create(TRAINED), OmegaConf.create({key: TRAINED.get(key, True)}))
+
+
+def test_images_that_cannot_be_read_are_left_out(tmp_path):
+    write_digits(tmp_path / "a", 4)
+    bad = next((tmp_path / "a").glob("*/*"))
+    bad.write_bytes(b"no image")
+    data = {"dataset": "custom", "train_path": str(tmp_path / "a"), "on_error": "skip"}
+    sides = read_sides(OmegaConf.create(data), 0.5, None)
+    assert len(sides.train) + len(sides.test) == 11
+    assert str(bad) not in [*sides.train.images, *sides.test.images]
+    assert any(f"{bad.name} (it is none of" in note for note in sides.notes)
 
 
 def test_without_a_training_that_is_known():
@@ -176,7 +194,7 @@ def test_an_encoder_that_was_trained_without_labels():
     with pytest.raises(ValueError, match="without labels; name labelled ones by data.dataset=cust"):
         evaluated_data(trained, OmegaConf.create({}))
     found = evaluated_data(trained, OmegaConf.create({"train_path": "c"}))
-    assert found.train_path == "c" and found.no_labels is False
+    assert found.train_path == "c"
 
 
 def test_the_settings_of_a_command_reach_the_images(digits_run):
