@@ -19,11 +19,21 @@ except ImportError:  # Windows
     fcntl = None
 
 
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """A name to write a file under, which comes to ``path`` when all of it is written."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def write_text(path: Path, content: str) -> None:
     """Writes a file whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, path)
+    with whole(path) as part:
+        part.write_text(content, encoding="utf-8")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_text(tmp_path / "a.txt", "after\udcff")
     assert (tmp_path / "a.txt").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_rows_need_not_have_the_same_columns(tmp_path):

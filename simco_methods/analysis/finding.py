@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from simco_methods.files import write_csv, write_json
+from simco_methods.files import whole, write_csv, write_json
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -99,12 +98,10 @@ def canvas(width: float, height: float) -> Figure:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG, whole or not at all."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with warnings.catch_warnings():
+    with whole(path) as part, warnings.catch_warnings():
         # Of characters that matplotlib's font lacks; they show as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         figure.savefig(part, dpi=120, format="png")
-    os.replace(part, path)
 
 
 def panels(*labels: tuple[str, str], height: float = 4.0) -> tuple[Figure, list[Axes]]:

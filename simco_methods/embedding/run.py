@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import time
@@ -71,7 +70,7 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
         query.check(settings.neighbours, listing)
     identity = {
         "images": listing.digest,
-        "encoder": weights_digest(encoder),
+        "encoder": encoder.digest(),
         "preprocessing": _plain(asdict(encoder.card.preprocessing)),
         "dtype": settings.dtype,
         "format": settings.format,
@@ -93,16 +92,6 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
     if queries:
         look_up(encoder, queries, StoredFeatures(out), folder, out, settings.neighbours)
     return out
-
-
-def weights_digest(encoder: Encoder) -> str:
-    """16 hex digits of a backbone's weights, and of what else makes its outputs."""
-    card, found = encoder.card, hashlib.sha256()
-    found.update(repr((card.backbone, sorted(card.kwargs.items()), card.small_stem)).encode())
-    for name, value in sorted(encoder.backbone.state_dict().items()):
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return found.hexdigest()[:16]
 
 
 def _plain(node: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -39,6 +40,13 @@ class Encoder(nn.Module):
     def device(self) -> torch.device:
         """Where the weights lie."""
         return next(self.backbone.parameters()).device
+
+    def digest(self) -> str:
+        """16 hex digits of what makes features of a normalised image: the network, its weights."""
+        card = self.card
+        network = card.backbone, sorted(card.kwargs.items()), card.small_stem
+        found = f"{network} {weights_digest(self.backbone)}"
+        return hashlib.sha256(found.encode()).hexdigest()[:16]
 
     def forward(self, images: Tensor) -> Tensor:
         """Features (N, F) of images (N, 3, S, S), as :meth:`preprocess` gives them.
@@ -112,6 +120,15 @@ class Encoder(nn.Module):
     def _batches(self, images: Sequence[Any], size: int) -> Iterator[Tensor]:
         for first in range(0, len(images), size):
             yield torch.stack([self.preprocess(image) for image in images[first : first + size]])
+
+
+def weights_digest(module: nn.Module) -> str:
+    """64 hex digits (SHA-256) of a module's weights and buffers, wherever they lie."""
+    found = hashlib.sha256()
+    for name, value in sorted(module.state_dict().items()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)} ".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found.hexdigest()
 
 
 def as_picture(image: Image.Image | np.ndarray | str | os.PathLike) -> Image.Image:

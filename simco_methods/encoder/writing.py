@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from simco_methods.encoder.card import Card
-from simco_methods.encoder.encoder import Encoder
+from simco_methods.encoder.encoder import Encoder, weights_digest
 from simco_methods.encoder.formats import FORMATS, Export, Format
 from simco_methods.encoder.loading import quiet, reason
 from simco_methods.encoder.naming import default_naming, plain_lines, transform_lines
@@ -93,10 +93,8 @@ def export_encoder(
 
 def _written(name: str, form: Format, export: Export, path: Path) -> tuple[float | None, float]:
     """Writes a file and reads it again: the largest difference of features, and the largest."""
-    encoder, refused = (
-        export.encoder,
-        f"{export.encoder.card.backbone} cannot be exported as {name}",
-    )
+    encoder = export.encoder
+    refused = f"{encoder.card.backbone} cannot be exported as {name}"
     try:
         with torch.no_grad(), quiet():
             form.write(export, path)
@@ -119,11 +117,7 @@ def _written(name: str, form: Format, export: Export, path: Path) -> tuple[float
 
 
 def _facts(encoder: Encoder) -> dict[str, Any]:
-    found = hashlib.sha256()
-    for key, value in sorted(encoder.backbone.state_dict().items()):
-        found.update(f"{key} {value.dtype} {tuple(value.shape)} ".encode())
-        found.update(value.contiguous().numpy().tobytes())
-    return {**encoder.card.to_json(), "weights": found.hexdigest()}
+    return {**encoder.card.to_json(), "weights": weights_digest(encoder.backbone)}
 
 
 def _kept(path: Path, facts: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:

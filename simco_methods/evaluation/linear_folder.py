@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from simco_methods.evaluation.linear import LinearResult
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import StateFile
 from simco_methods.evaluation.sides import Sides
-from simco_methods.files import write_csv, write_json
+from simco_methods.files import whole, write_csv, write_json
 from simco_methods.machine import hardware, versions
 
 # Settings that change where and how fast, not what.
@@ -51,7 +49,7 @@ class LinearFolder:
         self.identity = identity(encoder, sides, settings)
         self.state = StateFile(path / "state.pt", self.identity)
         self.finished = self._summary()
-        there = self.finished or self.state.read()
+        there = self.state.read() if self.finished is None else self.finished
         if there is not None:
             check_identity(path, there.get("identity"), self.identity)
 
@@ -60,9 +58,10 @@ class LinearFolder:
         if not path.is_file():
             return None
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path} is no JSON: {error}") from error
+        return found if isinstance(found, dict) else {"identity": found}  # of something else
 
     def write(self, result: LinearResult, batch_size: int) -> dict[str, Any]:
         """Writes all files; returns the summary."""
@@ -117,9 +116,9 @@ class LinearFolder:
 
     def _save(self, name: str, weights: dict[str, Tensor], metadata: dict[str, str]) -> None:
         tensors = {key: value.detach().cpu().contiguous() for key, value in weights.items()}
-        part = self.path / f".{name}.{os.getpid()}.part"
-        safetensors.torch.save_file(tensors, part, metadata)
-        os.replace(part, self.path / name)
+        with whole(self.path / name) as part:
+            # save_file lets nobody else read it.
+            part.write_bytes(safetensors.torch.save(tensors, metadata))
 
 
 def identity(encoder: Encoder, sides: Sides, settings: LinearSettings) -> dict[str, Any]:
@@ -129,7 +128,7 @@ def identity(encoder: Encoder, sides: Sides, settings: LinearSettings) -> dict[s
     return {
         **{key: value for key, value in own.items() if key not in _ELSEWHERE},
         "backbone": encoder.card.backbone,
-        "weights": weights_digest(encoder.backbone),
+        "encoder": encoder.digest(),
         "image_size": seen.size,
         "resize": seen.resize,
         "mean": list(seen.mean),
@@ -160,12 +159,3 @@ def check_identity(path: Path, there: Any, here: dict[str, Any]) -> None:
             f"{path} is of another evaluation:\n" + "\n".join(differ) + "\n"
             "Set out=FOLDER for this one, or remove that folder"
         )
-
-
-def weights_digest(module: nn.Module) -> str:
-    """16 hex digits of a module's weights."""
-    found = hashlib.sha256()
-    for name, value in module.state_dict().items():
-        found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-        found.update(value.detach().cpu().contiguous().view(-1).numpy().tobytes())
-    return found.hexdigest()[:16]

@@ -18,7 +18,7 @@ from simco_methods.data import ImageSet, PretrainData
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.loading import evaluation_data
-from simco_methods.files import lock
+from simco_methods.files import lock, whole
 from simco_methods.host.builtin.optimizers import OPTIMIZERS
 from simco_methods.host.schedule import warmup_cosine
 
@@ -85,9 +85,7 @@ class StateFile:
         self._lock = lock(self.path.parent / ".lock")
         if self._lock is None:
             raise ValueError(f"another process is at work in {self.path.parent}; wait for it")
-        for leftover in self.path.parent.glob(
-            f".{self.path.name}.*.part"
-        ):  # of a process that was killed
+        for leftover in self.path.parent.glob(f".{self.path.name}.*.part"):  # of a kill
             leftover.unlink()
         self._due = time.monotonic() + SAVE_SECONDS
         return self.read()
@@ -97,11 +95,10 @@ class StateFile:
         started = time.monotonic()
         if started < self._due:
             return
-        content = io.BytesIO()
+        content = io.BytesIO()  # torch does not say that a disk is full
         torch.save({"identity": self.identity, **state()}, content)
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        part.write_bytes(content.getbuffer())
-        os.replace(part, self.path)
+        with whole(self.path) as part:
+            part.write_bytes(content.getbuffer())
         now = time.monotonic()
         self._due = now + max(SAVE_SECONDS, (now - started) / _SAVING_SHARE)
 

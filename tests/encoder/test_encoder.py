@@ -34,6 +34,14 @@ def test_pictures_arrays_and_paths_of_any_size_give_the_same(encoder, tmp_path):
     np.testing.assert_allclose(one.numpy()[0], features[3], rtol=1e-5, atol=1e-6)
 
 
+def test_the_digest_is_of_all_that_makes_features(encoder):
+    same, other = encoder_of(), encoder_of(seed=1)
+    assert same.digest() == encoder.digest() != other.digest()
+    # The same weights, other features.
+    same.card.kwargs["stem_padding"] = 1
+    assert same.digest() != encoder.digest()
+
+
 def test_batches_change_nothing_but_memory(encoder):
     images = np.random.default_rng(0).integers(0, 255, (7, 16, 16), dtype=np.uint8)
     expected = encoder.transform(np.repeat(images[..., None], 3, axis=3))

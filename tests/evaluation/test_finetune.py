@@ -11,10 +11,10 @@ from torch import nn
 from simco_methods import linear as command
 from simco_methods.data.loaders import EpochSampler
 from simco_methods.encoder import Card, load_encoder
+from simco_methods.encoder.encoder import weights_digest
 from simco_methods.encoder.loading import build
 from simco_methods.evaluation import finetune as module
 from simco_methods.evaluation.finetune import drawn_by, finetune, layer_groups, trainable_backbone
-from simco_methods.evaluation.linear_folder import weights_digest
 from simco_methods.evaluation.linear_heads import INIT_STD
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import StateFile, Streamed

@@ -16,8 +16,8 @@ from simco_methods import linear as command
 from simco_methods.data import ImageSet
 from simco_methods.data.loaders import EpochSampler
 from simco_methods.encoder import load_encoder
+from simco_methods.encoder.encoder import weights_digest
 from simco_methods.evaluation.linear import choose, held_out, probe
-from simco_methods.evaluation.linear_folder import weights_digest
 from simco_methods.evaluation.linear_heads import INIT_STD, Heads
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import StateFile, make_optimizer, train_epochs
