@@ -41,7 +41,7 @@ def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
     sides = settings.sides(encoder)
     settings = settings.completed(sides.name)
     frozen = settings.mode == "frozen"
-    path = settings.folder(str(source), "linear" if frozen else "finetune")
+    path = settings.out_folder(source, "linear" if frozen else "finetune")
     folder = LinearFolder(path, encoder, sides, settings)
     if folder.finished:
         print(f"{path} is finished: it is not run again", flush=True)

@@ -10,6 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config.checks import each, flag, integer, number, one_of, optional, text
 from simco_methods.config.during import TEMPERATURES
+from simco_methods.encoder.settings import results_folder
 from simco_methods.settings import setting
 
 NAMES = ("penalty", "hardness", "consistency", "geometry", "gradient")
@@ -63,5 +64,5 @@ class Settings:
     config: DictConfig = field(default_factory=lambda: OmegaConf.create({}))
 
     def out_folder(self, checkpoint: Path) -> Path:
-        """Where the results go."""
-        return Path(self.out or checkpoint.with_name(f"{checkpoint.stem}-analysis"))
+        """Where the results go; see :func:`~simco_methods.encoder.settings.results_folder`."""
+        return results_folder(self.out, checkpoint, "analysis")

@@ -27,7 +27,6 @@ from simco_methods.embedding.settings import EmbedSettings
 from simco_methods.embedding.store import RECORD, GrowingStore, publish
 from simco_methods.embedding.stored import StoredFeatures
 from simco_methods.encoder import Encoder
-from simco_methods.encoder.settings import folder_beside
 from simco_methods.files import lock
 from simco_methods.machine import hardware, versions
 
@@ -58,8 +57,9 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
             that do not fit, by name; features of something else that are there already.
     """
     folder = Path(folder).expanduser()
-    out = settings.out and Path(settings.out).expanduser()
-    out = out or folder_beside(str(source), "embed") / folder.resolve().name
+    out = settings.out_folder(source, "embed")
+    if settings.out is None:
+        out /= folder.resolve().name
     check_apart(out, folder)
     if settings.format == "parquet":
         load_pyarrow()

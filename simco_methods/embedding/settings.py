@@ -34,7 +34,6 @@ class EmbedSettings(EncoderSettings):
     on_error: str = setting("raise", one_of(*ON_ERROR))
     query: Any = setting(None, optional(each(text)), listed=True)
     neighbours: int = setting(10, integer(1, MOST_NEIGHBOURS))
-    out: str | None = setting(None, optional(text))
 
     def __post_init__(self):
         if self.query is not None and len(self.query) > MOST_QUERIES:

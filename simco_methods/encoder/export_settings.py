@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simco_methods.config.checks import each, one_of, optional, text
+from simco_methods.config.checks import each, one_of, optional
 from simco_methods.encoder.formats import FORMATS
 from simco_methods.encoder.naming import NAMINGS
-from simco_methods.encoder.settings import SourceSettings, folder_beside
+from simco_methods.encoder.settings import SourceSettings, check_folder
 from simco_methods.settings import setting
 
 
@@ -29,7 +29,6 @@ class ExportSettings(SourceSettings):
 
     format: Any = setting(None, optional(each(one_of(*FORMATS))), listed=True, commas=True)
     naming: str | None = setting(None, optional(one_of(*NAMINGS)))
-    out: str | None = setting(None, optional(text))
 
     def target(self, source: str) -> tuple[Path, str, list[str]]:
         """Folder, stem of the names, and formats.
@@ -38,19 +37,19 @@ class ExportSettings(SourceSettings):
             source: what is exported.
 
         Raises:
-            ValueError: a file to write whose ending is of another format.
+            ValueError: a file to write whose ending is of another format; a folder that cannot be
+                written to.
         """
         formats = self.format or ["safetensors"]
-        if self.out is None:
-            return folder_beside(source, "export"), "encoder", formats
-        out = Path(self.out)
         endings = {form.ending: name for name, form in FORMATS.items() if form.ending}
+        out = Path(self.out or "").expanduser()
         if out.suffix not in endings or out.is_dir():
-            return out, "encoder", formats
+            return self.out_folder(source, "export"), "encoder", formats
         one = endings[out.suffix]
         if self.format not in (None, [one]):
             raise ValueError(
                 f"out={out} is one file, of format {one}, but format={','.join(formats)}; name a "
                 "folder"
             )
+        check_folder(out.parent)
         return out.parent, out.stem, [one]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
@@ -29,6 +30,7 @@ class SourceSettings:
         mean, std: of the channels, three numbers each; by default as it was trained, else
             ImageNet's.
         trusted: read a checkpoint that holds more than plain values, which may run any code.
+        out: folder to write to; by default beside the encoder.
     """
 
     CONFIG: ClassVar[tuple[str, ...]] = ("backbone",)
@@ -38,6 +40,7 @@ class SourceSettings:
     mean: list[float] | None = setting(None, optional(each(number(0, 1))))
     std: list[float] | None = setting(None, optional(each(number(0, open_low=True))))
     trusted: bool = setting(False, flag)
+    out: str | None = setting(None, optional(text))
     config: DictConfig = field(default_factory=lambda: OmegaConf.create({}))
 
     def load(self, source: str, device: str = "cpu") -> Encoder:
@@ -54,6 +57,10 @@ class SourceSettings:
             trusted=self.trusted,
             device=device,
         )
+
+    def out_folder(self, source: str | Path, kind: str) -> Path:
+        """Where the results go; see :func:`results_folder`."""
+        return results_folder(self.out, source, kind)
 
 
 @dataclass
@@ -75,13 +82,33 @@ class EncoderSettings(SourceSettings):
         return super().load(source, self.device)
 
 
-def folder_beside(source: str, kind: str) -> Path:
-    """Where results go unless a folder is named: ``<source>-<kind>`` beside the encoder, in a run's
-    folder ``<kind>``.
+def results_folder(out: str | None, source: str | Path, kind: str) -> Path:
+    """Where the results of a command go. Nothing is made; see :func:`check_folder`.
 
     Args:
+        out: the folder; by default ``<source>-<kind>`` beside the encoder, in a run's folder
+            ``<kind>``.
         source: what the encoder was loaded from.
         kind: "linear", "knn" ...
+
+    Raises:
+        ValueError: one that cannot be written to.
     """
     path = Path(source)
-    return path / kind if path.is_dir() else path.with_name(f"{path.stem}-{kind}")
+    path = path / kind if path.is_dir() else path.with_name(f"{path.stem}-{kind}")
+    path = path if out is None else Path(out).expanduser()
+    check_folder(path)
+    return path
+
+
+def check_folder(path: Path) -> None:
+    """Refuses a folder that can be neither written to nor made, before the work for it is done.
+
+    Raises:
+        ValueError: something else is there, or on the way there; or it may not be written to.
+    """
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not there.is_dir():
+        raise ValueError(f"{there} is no folder; set out=FOLDER")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ValueError(f"{there} may not be written to; set out=FOLDER")

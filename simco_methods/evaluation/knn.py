@@ -84,7 +84,7 @@ def knn(source: str, settings: KNNSettings) -> Path:
     encoder = settings.load(source)
     images = bank_and_queries(settings, encoder, settings.bank, settings.queries)
     ks = settings.neighbours(images)
-    folder = settings.folder(source, "knn")
+    folder = settings.out_folder(source, "knn")
     facts = {
         "encoder": source,
         "network": f"{encoder.card.backbone}, {encoder.features} features",

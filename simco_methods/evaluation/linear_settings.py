@@ -67,6 +67,7 @@ class LinearSettings(EvaluationSettings):
         layer_decay: finetune: what a layer's learning rate is of that of the layer above it; the
             classifier is the top one. ResNets count stages, others blocks.
         drop_path: finetune: the rate of stochastic depth, for backbones of timm's.
+        seed: of all that is drawn: crops, order, the classifier at the start.
     """
 
     mode: str = setting("frozen", one_of("frozen", "finetune"))
@@ -89,6 +90,7 @@ class LinearSettings(EvaluationSettings):
     cutmix: float | None = setting(None, optional(number(0)))
     layer_decay: float | None = setting(None, optional(number(0, 1, open_low=True)))
     drop_path: float | None = setting(None, optional(number(0, 0.99)))
+    seed: int = setting(0, integer(0, 2**32 - 1))
 
     def check(self) -> None:
         """Raises ``ValueError`` for settings that do not go together, a line each."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from omegaconf import DictConfig, OmegaConf
 
-from simco_methods.config.checks import integer, number, optional, text
+from simco_methods.config.checks import number, optional
 from simco_methods.encoder import Encoder, EncoderSettings
-from simco_methods.encoder.settings import folder_beside
 from simco_methods.evaluation.sides import Sides, read_sides
 from simco_methods.settings import setting
 
@@ -29,16 +27,12 @@ class EvaluationSettings(EncoderSettings):
             ``data.val_path``.
         fraction: share of the labelled training images that are used, by default all: stratified,
             the same images for everybody and in solo-learn (``data.fraction`` there).
-        seed: of what is drawn.
-        out: folder to write to; by default beside the encoder.
     """
 
     CONFIG: ClassVar[tuple[str, ...]] = ("backbone", "data")
 
     test_share: float | None = setting(None, optional(number(0, 1, open_low=True)))
     fraction: float | None = setting(None, optional(number(0, 1, open_low=True)))
-    seed: int = setting(0, integer(0, 2**32 - 1))
-    out: str | None = setting(None, optional(text))
 
     def sides(self, encoder: Encoder) -> Sides:
         """The labelled images; see :func:`~simco_methods.evaluation.sides.read_sides`."""
@@ -46,18 +40,6 @@ class EvaluationSettings(EncoderSettings):
         trained = encoder.card.settings.get("data") or {}
         data = evaluated_data(OmegaConf.create(trained), given)
         return read_sides(data, self.test_share, self.fraction)
-
-    def folder(self, source: str, kind: str) -> Path:
-        """Where the results go: ``out``, or as of
-        :func:`~simco_methods.encoder.settings.folder_beside`.
-
-        Raises:
-            ValueError: something that is no folder.
-        """
-        path = folder_beside(source, kind) if self.out is None else Path(self.out)
-        if path.exists() and not path.is_dir():
-            raise ValueError(f"{path} is no folder; set out=FOLDER")
-        return path
 
 
 # Keys data.* that say which images; the others are of a training.

@@ -41,7 +41,6 @@ class TransferSettings(LinearSettings):
         features: of the linear classifier; "cached": views that are forwarded once and kept;
             "streamed": new crops and flips every epoch.
         mode: "frozen".
-        out: folder to write to; by default beside the encoder.
     """
 
     CONFIG: ClassVar[tuple[str, ...]] = ("backbone",)
@@ -91,7 +90,7 @@ def transfer(source: str, settings: TransferSettings) -> Path:
     settings.check()
     encoder = settings.load(source)
     datasets, others = settings.found()
-    folder = settings.folder(source, "transfer")
+    folder = settings.out_folder(source, "transfer")
     table = ResultsTable(folder, source, encoder, _identity(encoder, settings))
     print(f"encoder: {source} ({encoder.card.backbone}, {encoder.features} features)")
     print(f"data sets: {', '.join(datasets)}")

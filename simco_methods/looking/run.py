@@ -9,7 +9,6 @@ from typing import Any
 from simco_methods.data.decode import printable, read_rgb
 from simco_methods.embedding.listing import check_apart
 from simco_methods.encoder import Encoder
-from simco_methods.encoder.settings import folder_beside
 from simco_methods.files import together
 from simco_methods.looking.coordinates import load_umap
 from simco_methods.looking.curves import Curves, make_curves, read_curves, run_of
@@ -42,8 +41,7 @@ def visualize(source: str | Path, settings: VisualizeSettings) -> Path:
             name; or nothing that could be drawn.
     """
     source = Path(source)
-    out = settings.out and Path(settings.out).expanduser()
-    out = out or folder_beside(str(source), "visualize")
+    out = settings.out_folder(source, "visualize")
     if settings.folder is not None:
         check_apart(out, Path(settings.folder))
     if settings.method == "umap":

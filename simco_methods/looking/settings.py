@@ -32,7 +32,6 @@ class VisualizeSettings(EncoderSettings):
         views: of each entry of the training's augmentations.
         runs: folders of other runs whose curves go on one figure with the encoder's own.
         seed: of all that is drawn.
-        out: folder to write to; by default beside the encoder.
     """
 
     CONFIG: ClassVar[tuple[str, ...]] = ("backbone", "data")
@@ -48,7 +47,6 @@ class VisualizeSettings(EncoderSettings):
     views: int = setting(4, integer(1, 20))
     runs: Any = setting(None, optional(each(text)), listed=True)
     seed: int = setting(0, integer(0, 2**32 - 1))
-    out: str | None = setting(None, optional(text))
 
     def __post_init__(self):
         if self.folder is not None and "data" in self.config:

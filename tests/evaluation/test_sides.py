@@ -1,5 +1,7 @@
 """Which images an evaluation learns from and tests on, and what is said where they do not do."""
 
+import os
+
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
@@ -206,13 +208,19 @@ def test_the_settings_of_a_command_reach_the_images(digits_run):
     assert len(sides("data.train_images_per_class=7").train) == 70
 
 
-def test_where_results_go(tmp_path):
+def test_where_results_go(monkeypatch, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "last.ckpt").write_text("")
     settings = EvaluationSettings()
-    assert settings.folder(str(tmp_path / "run"), "knn") == tmp_path / "run" / "knn"
-    assert settings.folder(str(tmp_path / "last.ckpt"), "knn") == tmp_path / "last-knn"
-    assert str(EvaluationSettings(out="x").folder(str(tmp_path / "run"), "knn")) == "x"
+    assert settings.out_folder(str(tmp_path / "run"), "knn") == tmp_path / "run" / "knn"
+    assert settings.out_folder(str(tmp_path / "last.ckpt"), "knn") == tmp_path / "last-knn"
+    assert str(EvaluationSettings(out="x").out_folder(str(tmp_path / "run"), "knn")) == "x"
     taken = str(tmp_path / "last.ckpt")
     with pytest.raises(ValueError, match="last.ckpt is no folder; set out=FOLDER"):
-        EvaluationSettings(out=taken).folder("run", "knn")
+        EvaluationSettings(out=taken).out_folder("run", "knn")
+    with pytest.raises(ValueError, match="last.ckpt is no folder; set out=FOLDER"):
+        EvaluationSettings(out=f"{taken}/below/it").out_folder("run", "knn")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(ValueError, match=f"{tmp_path} may not be written to; set out=FOLDER"):
+        EvaluationSettings(out=str(tmp_path / "new" / "er")).out_folder("run", "knn")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last.ckpt", "run"]
