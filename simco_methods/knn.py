@@ -2,7 +2,7 @@
 
 simco-knn runs/simco-digits/1a2b3c4d
 simco-knn ENCODER data.dataset=cifar10 data.train_path=datasets data.val_path=datasets
-simco-knn ENCODER bank=FOLDER queries=FOLDER k=[5,20] temperature=[0.05,0.07,0.1]
+simco-knn ENCODER bank=FOLDER queries=FOLDER k=5,20 temperature=0.05,0.07,0.1
 simco-knn ENCODER queries=train distance=cosine,euclidean memory_mib=64
 """
 

@@ -53,14 +53,7 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
         raise ValueError("\n".join(faults))
     given = OmegaConf.create({})
     for argument in arguments:
-        try:
-            given.merge_with_dotlist([argument])
-            OmegaConf.to_container(given, resolve=True, throw_on_missing=True)
-        except (OmegaConfBaseException, YAMLError) as error:
-            raise ValueError(
-                f"{argument} cannot be read as YAML ({reason(error)}); put quotes within quotes, "
-                "KEY='\"VALUE\"', around text with signs of YAML's"
-            ) from error
+        _merge(given, argument, argument)
     fields = {f.name: f for f in dataclasses.fields(kind) if "check" in f.metadata}
     config: Sequence[str] = getattr(kind, "CONFIG", ())
     plain: dict[str, Any] = {}
@@ -79,7 +72,7 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
         value = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
         known = fields[key].metadata
         if known["commas"] and isinstance(value, str):
-            value = [part.strip() for part in value.split(",")]
+            value = _parts(key, value)
         allowed = known["check"](value)
         if allowed:
             faults.append(f"{key}={shown(value)}: must be {allowed}")
@@ -91,6 +84,25 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
     if config:
         plain["config"] = OmegaConf.create({key: given[key] for key in config if key in given})
     return kind(**plain)
+
+
+def _merge(given: DictConfig, entry: str, argument: str) -> None:
+    try:
+        given.merge_with_dotlist([entry])
+        OmegaConf.to_container(given, resolve=True, throw_on_missing=True)
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ValueError(
+            f"{argument} cannot be read as YAML ({reason(error)}); put quotes within quotes, "
+            "KEY='\"VALUE\"', around text with signs of YAML's"
+        ) from error
+
+
+def _parts(key: str, value: str) -> list[Any]:
+    """The entries of ``a,b``, each as it would be read alone."""
+    read = OmegaConf.create({})
+    for number, part in enumerate(value.split(",")):
+        _merge(read, f"{number}={part}", f"{key}={value}")
+    return list(read.values())
 
 
 def _odd_override(key: str, value: Any) -> Iterator[str]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 import pytest
 
 from simco_methods.command import run_command
-from simco_methods.config.checks import optional, text
+from simco_methods.config.checks import each, number, optional, text
 from simco_methods.settings import parse_settings, setting
 
 
 @dataclass
 class Settings:
     out: str | None = setting(None, optional(text))
+    k: list[float] = setting([1], each(number(0)), listed=True, commas=True)
 
 
 @pytest.mark.parametrize("value", ["*.jpg", "[a", "@x", "???", "${none}", "\udcff"])
@@ -34,3 +35,14 @@ def test_a_name_that_is_no_unicode_is_printed(monkeypatch, capfdbinary):
     with stdout:
         run_command("simco-x", "", lambda: (Settings, lambda thing, settings: print(thing)))
     assert capfdbinary.readouterr().out == rb"photos\udcff" + b"\n"
+
+
+@pytest.mark.parametrize("value", ["1,20,0.5", "[1,20,5e-1]", "1, 20, .5"])
+def test_numbers_between_commas_are_numbers(value):
+    assert parse_settings("simco-x", Settings, [f"k={value}"]).k == [1, 20, 0.5]
+
+
+@pytest.mark.parametrize("value", ["1,", "1,two", "1,[2", "1,???"])
+def test_commas_with_something_else_between_are_one_message(value):
+    with pytest.raises(ValueError, match=r"^k="):
+        parse_settings("simco-x", Settings, [f"k={value}"])

@@ -42,9 +42,9 @@ class KNNSettings(EvaluationSettings):
 
     bank: str = setting("train", text)
     queries: str = setting("test", text)
-    k: list[int] | None = setting(None, optional(each(integer(1))), listed=True)
+    k: list[int] | None = setting(None, optional(each(integer(1))), listed=True, commas=True)
     temperature: list[float] = setting(
-        [STANDARD_TEMPERATURE], each(number(0, open_low=True)), listed=True
+        [STANDARD_TEMPERATURE], each(number(0, open_low=True)), listed=True, commas=True
     )
     distance: list[str] = setting(["cosine"], each(one_of(*DISTANCES)), listed=True, commas=True)
     memory_mib: float | None = setting(None, optional(number(0, open_low=True)))
