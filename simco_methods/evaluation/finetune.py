@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from timm.data import Mixup
 from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from simco_methods.data import PretrainData
 from simco_methods.encoder import Card, Encoder
 from simco_methods.encoder.loading import build
 from simco_methods.evaluation.accuracy import hits, scores
-from simco_methods.evaluation.linear import LinearResult, autocast, choose, tables
+from simco_methods.evaluation.linear import LinearResult, choose, tables
+from simco_methods.evaluation.linear_features import autocast
 from simco_methods.evaluation.linear_heads import INIT_STD
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import (
@@ -30,6 +30,7 @@ from simco_methods.evaluation.linear_training import (
     make_optimizer,
     train_epochs,
 )
+from simco_methods.evaluation.loading import extract_features
 from simco_methods.evaluation.sides import Sides
 from simco_methods.seeds import derived_seed
 
@@ -140,18 +141,13 @@ class _Network:
         acc1, acc5 = 100 * hits(logits, labels).double().mean(dim=0)
         return {"acc1": [acc1.item()], "acc5": [acc5.item()]}
 
-    @torch.no_grad()
     def test(self) -> tuple[Tensor, Tensor]:
         """Logits (N, C) and labels (N,) of the test images, on the CPU."""
         self.network.eval()
-        logits, labels = [], []
-        for images, targets in tqdm(
-            self.data.val_dataloader(), "testing", unit="batch", leave=False, disable=None
-        ):
-            with autocast(self.device, self.settings):
-                logits.append(self.network(images.to(self.device)).float().cpu())
-            labels.append(targets.cpu())
-        return torch.cat(logits), torch.cat(labels)
+        with autocast(self.device, self.settings):
+            return extract_features(
+                self.network, self.data.val_dataloader(), self.device, "test images"
+            )
 
     def state_dict(self) -> dict[str, Any]:
         return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,20 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simco_methods.data import ImageSet
-from simco_methods.data.loaders import EpochSampler
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.accuracy import Scores, scores
+from simco_methods.evaluation.linear_features import Cached, Frozen, FrozenStream
 from simco_methods.evaluation.linear_heads import Heads
 from simco_methods.evaluation.linear_settings import LinearSettings
-from simco_methods.evaluation.linear_training import (
-    StateFile,
-    Streamed,
-    batch_size,
-    train_epochs,
-)
-from simco_methods.evaluation.loading import evaluation_data, extract_features
+from simco_methods.evaluation.linear_training import StateFile, batch_size, train_epochs
 from simco_methods.evaluation.sides import Sides, stratified
-from simco_methods.machine import free_memory
 
 
 @dataclass
@@ -83,15 +76,15 @@ def probe(
     size = batch_size(settings, sides.train)
     held = held_out(sides.train, settings)
     with _evaluating(encoder):
-        frozen = _Frozen(encoder, settings)
+        frozen = Frozen(encoder, settings)
         batches = (Cached if settings.features == "cached" else FrozenStream)(frozen, sides, size)
         heads = Heads(
             [(lr * size / 256, decay) for lr, decay in settings.grid],
             len(sides.classes),
             settings.optimizer,
-            test=frozen.plain(batches.data.val_dataloader(), "test images"),
+            test=frozen.on_device(batches.data.val_dataloader(), "test images"),
             held=held,
-            held_out=None if held is None else frozen.plain_of(sides.train, held, size),
+            held_out=None if held is None else frozen.held_out(sides.train, held, size),
             label_smoothing=settings.label_smoothing,
             seed=settings.seed,
         )
@@ -167,11 +160,6 @@ def tables(
     return rows, epochs
 
 
-def autocast(device: torch.device, settings: LinearSettings) -> torch.autocast:
-    """What a network is forwarded in."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
-
-
 @contextmanager
 def _evaluating(encoder: Encoder) -> Iterator[None]:
     was_training = encoder.training
@@ -180,86 +168,3 @@ def _evaluating(encoder: Encoder) -> Iterator[None]:
         yield
     finally:
         encoder.train(was_training)
-
-
-class _Frozen:
-    """Features of an encoder in evaluation mode, without gradient, in float32."""
-
-    def __init__(self, encoder: Encoder, settings: LinearSettings):
-        self.encoder, self.settings = encoder, settings
-
-    @torch.no_grad()
-    def __call__(self, images: Tensor) -> Tensor:
-        with autocast(self.encoder.device, self.settings):
-            return self.encoder(images).float()
-
-    def plain(self, loader: Iterable, what: str) -> tuple[Tensor, Tensor]:
-        """Features and labels of a loader's images, on the device if they fit there."""
-        device = self.encoder.device
-        with autocast(device, self.settings):
-            features, labels = extract_features(self.encoder.backbone, loader, device, what)
-        return features.to(device), labels.to(device)
-
-    def plain_of(self, images: ImageSet, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """The same of some images as they are."""
-        some = images.select(np.flatnonzero(rows))
-        workers = self.settings.num_workers
-        data = evaluation_data(self.encoder, some, None, batch_size=size, num_workers=workers)
-        return self.plain(data.bank_dataloader(), "held-out images")
-
-
-class FrozenStream(Streamed):
-    """Features of new crops every epoch."""
-
-    def __init__(self, frozen: _Frozen, sides: Sides, size: int):
-        super().__init__(frozen.encoder, sides.train, sides.test, frozen.settings, size)
-        self.frozen = frozen
-
-    def __call__(self, epoch: int, first: int = 0) -> Iterable[Sequence[Tensor]]:
-        for indices, views, labels in super().__call__(epoch, first):
-            yield indices, self.frozen(views), labels
-
-
-class Cached:
-    """Features of views that are made once: epoch e has the view e mod ``views`` of each image.
-
-    Order and views are those of :class:`FrozenStream` in the first ``views`` epochs.
-
-    Raises:
-        ValueError: more than half of the free memory.
-    """
-
-    def __init__(self, frozen: _Frozen, sides: Sides, size: int):
-        settings, encoder = frozen.settings, frozen.encoder
-        count, views = len(sides.train), settings.views
-        needed, free = count * views * encoder.features * 4, free_memory(torch.device("cpu"))
-        if needed > free // 2:
-            raise ValueError(
-                f"features=cached views={views} would take {needed / 2**30:,.1f} GiB, half of the "
-                f"free memory is {free / 2**31:,.1f} GiB; take fewer views or features=streamed"
-            )
-        self.seed, self.size, self.device = settings.seed, size, encoder.device
-        # Whole batches, in which every image is.
-        padded = np.arange(count + -count % size) % count if settings.augment else np.arange(count)
-        stream = Streamed(encoder, sides.train.select(padded), sides.test, settings, size)
-        self.data = stream.data
-        if settings.augment:
-            features = torch.empty(views, len(padded), encoder.features)
-            for view in range(views):
-                for indices, images, _ in stream(view):
-                    features[view, indices] = frozen(images).cpu()
-            self.features, labels = features[:, :count], torch.from_numpy(sides.train.labels)
-        else:
-            features, labels = frozen.plain(self.data.bank_dataloader(), "training images")
-            self.features = features[None]
-        if self.features.nbytes < free_memory(self.device) // 4:
-            self.features = self.features.to(self.device)
-        self.labels = labels.to(self.device)
-
-    def __call__(self, epoch: int, first: int = 0) -> Iterable[Sequence[Tensor]]:
-        start = epoch, first
-        sampler = EpochSampler(self.features.shape[1], self.size, self.seed, start=start)
-        features = self.features[epoch % len(self.features)]
-        for indices in sampler.indices().split(self.size):
-            found = features[indices.to(features.device)].to(self.device)
-            yield indices, found, self.labels[indices.to(self.device)]

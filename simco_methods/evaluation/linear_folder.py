@@ -46,7 +46,12 @@ class LinearFolder:
 
     def __init__(self, path: Path, encoder: Encoder, sides: Sides, settings: LinearSettings):
         self.path, self.encoder, self.sides, self.settings = path, encoder, sides, settings
-        self.identity = identity(encoder, sides, settings)
+        self.identity = {
+            **identity(encoder, settings),
+            "dataset": sides.name,
+            "train_images": sides.train.digest(),
+            "test_images": sides.test.digest(),
+        }
         self.state = StateFile(path / "state.pt", self.identity)
         self.finished = self._summary()
         there = self.state.read() if self.finished is None else self.finished
@@ -121,8 +126,8 @@ class LinearFolder:
             part.write_bytes(safetensors.torch.save(tensors, metadata))
 
 
-def identity(encoder: Encoder, sides: Sides, settings: LinearSettings) -> dict[str, Any]:
-    """What makes two evaluations the same, as plain values."""
+def identity(encoder: Encoder, settings: LinearSettings) -> dict[str, Any]:
+    """What makes two evaluations the same beside their images, as plain values."""
     own = dataclasses.asdict(settings)
     seen = encoder.card.preprocessing
     return {
@@ -133,9 +138,6 @@ def identity(encoder: Encoder, sides: Sides, settings: LinearSettings) -> dict[s
         "resize": seen.resize,
         "mean": list(seen.mean),
         "std": list(seen.std),
-        "dataset": sides.name,
-        "train_images": sides.train.digest(),
-        "test_images": sides.test.digest(),
     }
 
 

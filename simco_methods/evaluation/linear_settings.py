@@ -9,7 +9,10 @@ from typing import Any
 
 from simco_methods.config.checks import as_list, each, flag, integer, number, one_of, optional
 from simco_methods.data.datasets import DATASETS
+from simco_methods.encoder import Encoder
+from simco_methods.evaluation.bank import own_rows
 from simco_methods.evaluation.settings import EvaluationSettings
+from simco_methods.evaluation.sides import Sides
 from simco_methods.settings import setting
 
 # Of each mode and optimiser, where nothing is given.
@@ -99,7 +102,7 @@ class LinearSettings(EvaluationSettings):
             raise ValueError("\n".join(faults))
 
     def completed(self, dataset: str) -> LinearSettings:
-        """The settings with every default filled in.
+        """The settings with every default filled in; None stays where nothing is to be said.
 
         Args:
             dataset: name of the data set, for its crops and flips.
@@ -123,18 +126,32 @@ class LinearSettings(EvaluationSettings):
             if self.warmup_epochs is None
             else self.warmup_epochs,
             "precision": str(self.precision),
-            "crop_min_scale": self.crop_min_scale or seen.crop_min_scale,
-            "flip": seen.flip if self.flip is None else self.flip,
         }
+        if self.augment is not False:
+            filled["crop_min_scale"] = self.crop_min_scale or seen.crop_min_scale
+            filled["flip"] = seen.flip if self.flip is None else self.flip
         if frozen:
             features = self.features or ("cached" if cached else "streamed")
             filled |= {"features": features, "augment": self.augment is not False}
             filled["views"] = (self.views or 1) if features == "cached" else None
-            filled["holdout"] = self.holdout or 0.1
+            if len(filled["lr"]) * len(filled["weight_decay"]) > 1:
+                filled["holdout"] = self.holdout or 0.1
         else:
             filled |= {name: getattr(self, name) or 0.0 for name in ("mixup", "cutmix")}
             filled["layer_decay"] = self.layer_decay or 1.0
         return replace(self, **filled)
+
+    def sides(self, encoder: Encoder) -> Sides:
+        """The labelled images, with a note of test images that are training images, too."""
+        found = super().sides(encoder)
+        own = own_rows(found.train, found.test)
+        if own is None:
+            return found
+        note = (
+            f"{(own >= 0).sum():,} of {len(own):,} test images are training images, too: "
+            "accuracies are not of new images"
+        )
+        return replace(found, notes=[*found.notes, note])
 
     @property
     def grid(self) -> list[tuple[float, float]]:
@@ -157,6 +174,12 @@ class LinearSettings(EvaluationSettings):
                 yield "augment=false: is of features=cached"
             if self.augment is False and (self.views or 1) > 1:
                 yield f"views={self.views}: without augmentation there is one view of an image"
+            for name in ("crop_min_scale", "flip"):
+                if self.augment is False and getattr(self, name) is not None:
+                    yield f"{name}={getattr(self, name):g}: is of an augmentation; augment=false"
+            lr = _LR["frozen"][self.optimizer] if self.lr is None else self.lr
+            if self.holdout is not None and len(as_list(lr)) * len(as_list(self.weight_decay)) == 1:
+                yield f"holdout={self.holdout:g}: there is one lr and weight_decay to choose from"
             return
         for name in ("lr", "weight_decay"):
             given = as_list(getattr(self, name))

@@ -66,7 +66,7 @@ def evaluation_data(
 def extract_features(
     backbone: nn.Module, loader: Iterable, device: torch.device, what: str | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Features (N, D) and labels (N,) of a loader of ``(images, labels)``, on the CPU.
+    """Features (N, D) in float32 and labels (N,) of a loader of ``(images, labels)``, on the CPU.
 
     Args:
         backbone: on the device, in evaluation mode.

@@ -60,7 +60,8 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
     Of another data set, or of other training images, nothing of the training's is kept.
 
     Raises:
-        ValueError: neither says which images; keys that an evaluation does not have.
+        ValueError: neither says which images; keys that an evaluation or the data set does not
+            have.
     """
     given = OmegaConf.create(OmegaConf.to_container(given))
     for key in given:
@@ -70,6 +71,7 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
                 f"data.{key} is no key of an evaluation{own}; it has "
                 f"{', '.join(f'data.{name}' for name in _IMAGES)}"
             )
+    folders = [f"data.{key}={given[key]}" for key in ("train_path", "val_path") if key in given]
     if trained and "dataset" not in given and "train_path" not in given:
         if trained.get("no_labels", False):
             raise ValueError(
@@ -90,4 +92,9 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
                 "data.train_path and data.val_path to their folders"
             )
         given.dataset = "custom"
+    if given.dataset == "digits" and folders:
+        raise ValueError(
+            f"{' '.join(folders)}: digits are embedded and in no folder; for images of your own "
+            "set data.dataset=custom"
+        )
     return given

@@ -18,7 +18,7 @@ from simco_methods.evaluation.linear import probe
 from simco_methods.evaluation.linear_folder import identity
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.loading import bank_and_query_features, evaluation_data
-from simco_methods.evaluation.local import DIGITS, LocalDataset, local_datasets
+from simco_methods.evaluation.local import LocalDataset, local_datasets
 from simco_methods.evaluation.sides import Sides
 from simco_methods.evaluation.transfer_table import ResultsTable
 from simco_methods.host.knn import knn_accuracy
@@ -153,9 +153,8 @@ def _row(
 
 def _identity(encoder: Encoder, settings: TransferSettings) -> dict[str, Any]:
     """What all rows of a table have in common, as plain values."""
-    found = identity(encoder, DIGITS.sides(settings.test_share, None), settings)
-    others = ("data", "datasets", "dataset", "train_images", "test_images")
-    return {key: value for key, value in found.items() if key not in others}
+    found = identity(encoder, settings)
+    return {key: value for key, value in found.items() if key not in ("data", "datasets")}
 
 
 def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str, float]:

@@ -362,6 +362,8 @@ BAD = [
     (["warmup_epochs=2"], "warmup_epochs=2: must be below epochs=2"),
     (["views=2", "features=streamed"], "views=2: is of features=cached"),
     (["augment=false", "views=2"], "without augmentation there is one view of an image"),
+    (["augment=false", "flip=0"], "flip=0: is of an augmentation; augment=false"),
+    (["lr=1", "holdout=0.2"], "holdout=0.2: there is one lr and weight_decay to choose from"),
     (["mode=finetune", "views=2"], "views=2: is of mode=frozen, this is mode=finetune"),
     (["mode=finetune", "lr=[0.1,1]"], "lr=[0.1, 1]: mode=finetune trains one network"),
     (["mode=finetune", "batch_size=1"], "batch_size=1: mode=finetune needs 2 images or more"),
@@ -400,6 +402,29 @@ def test_images_that_do_not_fit(folders, message, digits_run, tmp_path):  # noqa
         linear(digits_run, "data.dataset=custom", *paths, f"out={tmp_path / 'out'}")
     assert message in str(error.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_training_images_among_the_test_images_are_noted(digits_run, tmp_path):  # noqa: F811
+    for number, name in enumerate(["a/0.png", "a/1.png", "b/0.png", "b/1.png"]):
+        for side in ("train", "test"):
+            (tmp_path / side / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (16, 16), (number, 0, 0)).save(tmp_path / side / name)
+    (tmp_path / "test" / "b" / "2.png").symlink_to(tmp_path / "train" / "b" / "1.png")
+    paths = f"data.train_path={tmp_path / 'train'}", f"data.val_path={tmp_path / 'test'}"
+    with pytest.raises(ValueError, match="digits are embedded and in no folder"):
+        linear(digits_run, *paths)
+    custom = "data.dataset=custom", *paths
+    found = linear(digits_run, "lr=1", "epochs=1", *custom, f"out={tmp_path / 'out'}")
+    assert found["notes"] == [
+        "1 of 5 test images are training images, too: accuracies are not of new images"
+    ]
+
+
+def test_a_summary_of_something_else(digits_run, tmp_path):  # noqa: F811
+    for content in ("[]", "{}", '{"identity": 3}'):
+        (tmp_path / "summary.json").write_text(content)
+        with pytest.raises(ValueError, match="holds something else; set out=FOLDER"):
+            linear(digits_run, f"out={tmp_path}")
 
 
 def test_a_state_that_is_not_whole(digits_run, tmp_path):  # noqa: F811

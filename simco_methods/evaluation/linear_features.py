@@ -1,0 +1,124 @@
+"""Features of an encoder for the training of classifiers: of new crops, or kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from simco_methods.data import ImageSet
+from simco_methods.data.loaders import EpochSampler
+from simco_methods.encoder import Encoder
+from simco_methods.evaluation.linear_settings import LinearSettings
+from simco_methods.evaluation.linear_training import Streamed
+from simco_methods.evaluation.loading import evaluation_data, extract_features
+from simco_methods.evaluation.sides import Sides
+from simco_methods.machine import free_memory
+
+
+def autocast(device: torch.device, settings: LinearSettings) -> torch.autocast:
+    """What a network is forwarded in."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+
+
+class Frozen:
+    """Features of an encoder in evaluation mode, without gradient, in float32."""
+
+    def __init__(self, encoder: Encoder, settings: LinearSettings):
+        self.encoder, self.settings = encoder, settings
+
+    @torch.no_grad()
+    def __call__(self, images: Tensor) -> Tensor:
+        with autocast(self.encoder.device, self.settings):
+            return self.encoder(images).float()
+
+    def plain(self, loader: Iterable, what: str) -> tuple[Tensor, Tensor]:
+        """Features and labels of a loader's images, on the CPU."""
+        device = self.encoder.device
+        with autocast(device, self.settings):
+            return extract_features(self.encoder.backbone, loader, device, what)
+
+    def on_device(self, loader: Iterable, what: str) -> tuple[Tensor, Tensor]:
+        """The same on the encoder's device, where classifiers are tested on them."""
+        features, labels = self.plain(loader, what)
+        return features.to(self.encoder.device), labels.to(self.encoder.device)
+
+    def held_out(self, images: ImageSet, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """The same of some images as they are."""
+        some = images.select(np.flatnonzero(rows))
+        workers = self.settings.num_workers
+        data = evaluation_data(self.encoder, some, None, batch_size=size, num_workers=workers)
+        return self.on_device(data.bank_dataloader(), "held-out images")
+
+
+class FrozenStream(Streamed):
+    """Features of new crops every epoch."""
+
+    def __init__(self, frozen: Frozen, sides: Sides, size: int):
+        super().__init__(frozen.encoder, sides.train, sides.test, frozen.settings, size)
+        self.frozen = frozen
+
+    def __call__(self, epoch: int, first: int = 0) -> Iterable[Sequence[Tensor]]:
+        for indices, views, labels in super().__call__(epoch, first):
+            yield indices, self.frozen(views), labels
+
+
+class Cached:
+    """Features of views that are made once: epoch e has the view e mod ``views`` of each image.
+
+    Order and views are those of :class:`FrozenStream` in the first ``views`` epochs.
+
+    Raises:
+        ValueError: more than half of the free memory.
+    """
+
+    def __init__(self, frozen: Frozen, sides: Sides, size: int):
+        settings, encoder = frozen.settings, frozen.encoder
+        count, views = len(sides.train), settings.views
+        needed, free = count * views * encoder.features * 4, free_memory(torch.device("cpu"))
+        if needed > free // 2:
+            raise ValueError(
+                f"features=cached views={views} would take {needed / 2**30:,.1f} GiB, half of the "
+                f"free memory is {free / 2**31:,.1f} GiB; take fewer views or features=streamed"
+            )
+        self.seed, self.size, self.device = settings.seed, size, encoder.device
+        if settings.augment:
+            # Whole batches, in which every image is.
+            padded = np.arange(count + -count % size) % count
+            stream = Streamed(encoder, sides.train.select(padded), sides.test, settings, size)
+            self.data = stream.data
+            features = torch.empty(views, len(padded), encoder.features)
+            for view in range(views):
+                what = f"view {view + 1} of {views}"
+                batches = tqdm(
+                    stream(view),
+                    what,
+                    len(padded) // size,
+                    unit="batch",
+                    leave=False,
+                    disable=None,
+                )
+                for indices, images, _ in batches:
+                    features[view, indices] = frozen(images).cpu()
+            self.features, labels = features[:, :count], torch.from_numpy(sides.train.labels)
+        else:
+            workers = settings.num_workers
+            self.data = evaluation_data(
+                encoder, sides.train, sides.test, batch_size=size, num_workers=workers
+            )
+            features, labels = frozen.plain(self.data.bank_dataloader(), "training images")
+            self.features = features[None]
+        if self.features.nbytes < free_memory(self.device) // 4:
+            self.features = self.features.to(self.device)
+        self.labels = labels.to(self.device)
+
+    def __call__(self, epoch: int, first: int = 0) -> Iterable[Sequence[Tensor]]:
+        start = epoch, first
+        sampler = EpochSampler(self.features.shape[1], self.size, self.seed, start=start)
+        features = self.features[epoch % len(self.features)]
+        for indices in sampler.indices().split(self.size):
+            found = features[indices.to(features.device)].to(self.device)
+            yield indices, found, self.labels[indices.to(self.device)]
