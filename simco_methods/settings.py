@@ -65,7 +65,7 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
             near = nearest(key, {**fields, **dict.fromkeys(config)})
             faults.append(
                 f"{key} is no setting of {program}"
-                + (f"; did you mean {near}?" if near in fields else "")
+                + (f"; did you mean {near}?" if near in fields else ".")
                 + f" It knows {', '.join([*fields, *(f'{name}.*' for name in config)])}"
             )
             continue

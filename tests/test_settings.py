@@ -46,3 +46,10 @@ def test_numbers_between_commas_are_numbers(value):
 def test_commas_with_something_else_between_are_one_message(value):
     with pytest.raises(ValueError, match=r"^k="):
         parse_settings("simco-x", Settings, [f"k={value}"])
+
+
+@pytest.mark.parametrize("key, ending", [("outt", "; did you mean out?"), ("xyz", ".")])
+def test_an_unknown_key_is_told_from_those_there_are(key, ending):
+    with pytest.raises(ValueError, match=f"^{key} is no setting of simco-x") as raised:
+        parse_settings("simco-x", Settings, [f"{key}=1"])
+    assert str(raised.value).endswith(f"simco-x{ending} It knows out, k")
