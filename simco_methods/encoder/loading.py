@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torch import nn
 
+from simco_methods.config.walk import reason
 from simco_methods.data.datasets import DATASETS
 from simco_methods.data.transforms import Preprocessing
 from simco_methods.encoder.card import Card
@@ -143,11 +144,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
-
-
-def reason(error: Exception) -> str:
-    """The first line of what an error says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _features(net: nn.Module, card: Card) -> int:

@@ -11,6 +11,7 @@ import torchvision
 from torch import Tensor, nn
 
 from simco_methods.backbones import MICRO_RESNET
+from simco_methods.config.walk import reason
 from simco_methods.encoder.card import Card
 from simco_methods.encoder.encoder import Encoder
 from simco_methods.encoder.loading import TORCHVISION, classifier_of
@@ -49,9 +50,8 @@ def plain_lines(encoder: Encoder, naming: str) -> list[str]:
     try:
         built(lines, encoder.backbone.state_dict())
     except Exception as error:  # whatever another library raises
-        said = " ".join(str(error).split())
         raise ValueError(
-            f"naming={naming}: {naming}'s {name} is another network ({said[:200]})"
+            f"naming={naming}: {naming}'s {name} is another network ({reason(error)})"
         ) from error
     return lines
 

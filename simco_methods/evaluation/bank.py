@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from omegaconf import OmegaConf
@@ -62,6 +63,11 @@ def bank_and_queries(
     Raises:
         FileNotFoundError, ValueError: see :func:`~simco_methods.evaluation.sides.read_sides`.
     """
+    if settings.fraction is not None and "train" not in (bank, queries):
+        raise ValueError(
+            f"fraction={settings.fraction:g}: of the training images, and bank={bank} and "
+            f"queries={queries} are none"
+        )
     if bank not in _SIDES and queries not in _SIDES:
         sides = _of_folders(settings, bank, queries)
         sets, notes = [sides.train, sides.test], list(sides.notes)
@@ -72,7 +78,7 @@ def bank_and_queries(
             if name in _SIDES:
                 sets.append(getattr(sides, _SIDES[name]))
             else:
-                sets.append(folder_images(name, classes=sides.classes))
+                sets.append(folder_images(Path(name).expanduser(), classes=sides.classes))
                 notes += lacking(f"the images in {name}", sets[-1])
     own = own_rows(*sets)
     if own is not None:
@@ -84,7 +90,7 @@ def bank_and_queries(
 
 
 def _of_folders(settings: EvaluationSettings, bank: str, queries: str) -> Sides:
-    unused = [key for key in ("test_share", "fraction") if getattr(settings, key) is not None]
+    unused = [] if settings.test_share is None else ["test_share"]
     if "data" in settings.config:
         unused.append("data.*")
     if unused:

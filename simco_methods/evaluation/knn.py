@@ -14,9 +14,9 @@ from simco_methods.config.checks import each, integer, number, one_of, optional,
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.bank import BankAndQueries, bank_and_queries
 from simco_methods.evaluation.grid import STANDARD_TEMPERATURE, cells_of, measure
-from simco_methods.evaluation.loading import bank_and_query_features, evaluation_data
+from simco_methods.evaluation.loading import bank_and_query_features, check_finite, evaluation_data
 from simco_methods.evaluation.settings import EvaluationSettings
-from simco_methods.files import write_csv, write_json
+from simco_methods.files import together, write_csv, write_json
 from simco_methods.host.votes import DISTANCES
 from simco_methods.machine import hardware, versions
 from simco_methods.settings import setting
@@ -102,26 +102,24 @@ def knn(source: str, settings: KNNSettings) -> Path:
         images.own,
         settings.memory_mib,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / "results.csv", grid.rows())
-    grid.draw(folder / "knn.png", f"kNN on {images.name}")
-    grid.scores.write(folder, f"kNN, k={grid.standard.k}, {grid.standard.weighting}")
-    write_json(
-        folder / "summary.json",
-        {
-            **facts,
-            "notes": list(images.notes),
-            "standard": {**dataclasses.asdict(grid.standard), **grid.scores.summary()},
-            "results": grid.rows(),
-            "settings": {
-                **dataclasses.asdict(settings),
-                "config": OmegaConf.to_container(settings.config),
-            },
-            "seconds": round(time.perf_counter() - began, 1),
-            "machine": hardware(encoder.device, 1),
-            "versions": versions(),
+    summary = {
+        **facts,
+        "notes": list(images.notes),
+        "standard": {**dataclasses.asdict(grid.standard), **grid.scores.summary()},
+        "results": grid.rows(),
+        "settings": {
+            **dataclasses.asdict(settings),
+            "config": OmegaConf.to_container(settings.config),
         },
-    )
+        "seconds": round(time.perf_counter() - began, 1),
+        "machine": hardware(encoder.device, 1),
+        "versions": versions(),
+    }
+    with together(folder) as part:
+        write_csv(part / "results.csv", grid.rows())
+        grid.draw(part / "knn.png", f"kNN on {images.name}")
+        grid.scores.write(part, f"kNN, k={grid.standard.k}, {grid.standard.weighting}")
+        write_json(part / "summary.json", summary)
     print(grid.table(), end="")
     print(f"all of it: {folder}", flush=True)
     return folder
@@ -138,4 +136,6 @@ def _features(
         num_workers=settings.num_workers,
     )
     queries = None if images.queries is images.bank else data.val_dataloader()
-    return bank_and_query_features(encoder, data.bank_dataloader(), queries, encoder.device, True)
+    found = bank_and_query_features(encoder, data.bank_dataloader(), queries, encoder.device, True)
+    check_finite(*(features for features, _ in found))
+    return found

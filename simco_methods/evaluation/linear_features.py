@@ -14,7 +14,7 @@ from simco_methods.data.loaders import EpochSampler
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import Streamed
-from simco_methods.evaluation.loading import evaluation_data, extract_features
+from simco_methods.evaluation.loading import check_finite, evaluation_data, extract_features
 from simco_methods.evaluation.sides import Sides
 from simco_methods.machine import free_memory
 
@@ -39,7 +39,9 @@ class Frozen:
         """Features and labels of a loader's images, on the CPU."""
         device = self.encoder.device
         with autocast(device, self.settings):
-            return extract_features(self.encoder.backbone, loader, device, what)
+            found = extract_features(self.encoder.backbone, loader, device, what)
+        check_finite(found[0])
+        return found
 
     def on_device(self, loader: Iterable, what: str) -> tuple[Tensor, Tensor]:
         """The same on the encoder's device, where classifiers are tested on them."""

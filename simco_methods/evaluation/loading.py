@@ -84,6 +84,12 @@ def extract_features(
     return torch.cat(features), torch.cat(labels)
 
 
+def check_finite(*features: Tensor) -> None:
+    """Raises ``ValueError`` for features that hold NaN or infinity."""
+    if not all(part.isfinite().all() for part in features):
+        raise ValueError("the encoder's features of some images are not finite")
+
+
 def bank_and_query_features(
     backbone: nn.Module,
     bank: Iterable,

@@ -17,7 +17,7 @@ from simco_methods.evaluation.grid import STANDARD_K, STANDARD_TEMPERATURE
 from simco_methods.evaluation.linear import probe
 from simco_methods.evaluation.linear_folder import identity
 from simco_methods.evaluation.linear_settings import LinearSettings
-from simco_methods.evaluation.loading import bank_and_query_features, evaluation_data
+from simco_methods.evaluation.loading import bank_and_query_features, check_finite, evaluation_data
 from simco_methods.evaluation.local import LocalDataset, local_datasets
 from simco_methods.evaluation.sides import Sides
 from simco_methods.evaluation.transfer_table import ResultsTable
@@ -174,6 +174,7 @@ def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str
     found = {}
     for name, network in networks.items():
         sets = bank_and_query_features(network, *loaders, encoder.device, True)
+        check_finite(*(features for features, _ in sets))
         found[f"{name}knn_acc1"], found[f"{name}knn_acc5"] = knn_accuracy(
             *sets[0],
             *sets[1],

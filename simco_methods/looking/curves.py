@@ -51,6 +51,7 @@ def read_curves(folder: Path) -> Curves:
 
 def run_of(source: Path) -> Path | None:
     """The run's folder that an encoder was loaded from; None for a file that is of none."""
+    source = source.absolute()
     folders = [source] if source.is_dir() else []
     if source.parent.name == "checkpoints" or source.name == "checkpoints":
         folders.append(source.parent.parent if source.is_file() else source.parent)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from simco_methods.data.decode import printable
 from simco_methods.data.images import UNLABELLED
 from simco_methods.data.readable import leave_out_unreadable, left_out_line
 from simco_methods.encoder import Encoder
-from simco_methods.evaluation.loading import evaluation_data, extract_features
+from simco_methods.evaluation.loading import check_finite, evaluation_data, extract_features
 from simco_methods.evaluation.settings import evaluated_data
 from simco_methods.looking.settings import VisualizeSettings
 
@@ -55,8 +54,7 @@ class Shown:
         )
         loader, device = data.val_dataloader(), self.encoder.device
         found = extract_features(self.encoder.backbone, loader, device, "features")[0]
-        if not torch.isfinite(found).all():
-            raise ValueError("the features of some images are not finite")
+        check_finite(found)
         return found
 
     def class_of(self, row: int) -> str | None:

@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from simco_methods.analysis.finding import save_figure
+from simco_methods.config.walk import reason
 from simco_methods.data.datasets import DATASETS
 from simco_methods.data.loaders import PretrainSet
 from simco_methods.embedding.neighbours import Tile, draw_sheet
@@ -62,5 +63,4 @@ def training_views(shown: Shown, seed: int) -> tuple[PretrainSet | None, str]:
     try:
         return PretrainSet(shown.images, dataset, entries, seed), ""
     except (OmegaConfBaseException, KeyError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        return None, f"its augmentations are not as this version writes them ({reason})"
+        return None, f"its augmentations are not as this version writes them ({reason(error)})"

@@ -181,7 +181,7 @@ class TestWholeOrNothing:
             raise RuntimeError("no rule for aten::odd\nand a page of it")
 
         monkeypatch.setattr(torch.export, "export", fail)
-        with pytest.raises(ValueError, match="^micro_resnet .* as pt2: no rule for aten::odd$"):
+        with pytest.raises(ValueError, match="^micro_resnet .* as pt2: .*no rule for aten::odd and a page"):
             export_encoder(encoder_of(), tmp_path, "a", ["safetensors", "pt2"], None)
         assert listing(tmp_path) == []
 

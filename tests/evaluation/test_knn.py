@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from simco_methods.encoder import load_encoder
+from simco_methods.encoder import Encoder, load_encoder
 from simco_methods.evaluation.bank import bank_and_queries
 from simco_methods.evaluation.grid import Cell, cells_of, measure, nearest_to_standard
 from simco_methods.evaluation.knn import KNNSettings, knn
@@ -230,7 +230,8 @@ def test_a_folder_beside_a_side_of_the_data_set(digits_run, tmp_path):
         (["bank=ONE", "queries=ONE"], r"all labelled images are of one class \(digit 1\)"),
         (["bank=ONE", "queries=THREE"], "THREE has the class folders digit 0, digit 2, which"),
         (["queries=THREE"], "THREE has the class folders digit 0, digit 1, digit 2, which the"),
-        (["bank=ONE", "queries=ONE", "fraction=0.5"], "fraction: of a data set, and bank=ONE and"),
+        (["bank=ONE", "queries=ONE", "test_share=0.5"], "test_share: of a data set, and bank=ONE"),
+        (["bank=test", "fraction=0.5"], "fraction=0.5: of the training images, and bank=test and"),
         (["out=FILE"], "FILE is no folder; set out=FOLDER"),
     ],
 )
@@ -247,6 +248,14 @@ def test_what_does_not_fit_is_said_and_nothing_written(
     with pytest.raises((ValueError, OSError), match=message):
         knn(str(digits_run), settings(*given))
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_an_accuracy_is_of_finite_features(digits_run, tmp_path, monkeypatch):
+    forward = Encoder.forward
+    monkeypatch.setattr(Encoder, "forward", lambda self, images: forward(self, images) / 0)
+    with pytest.raises(ValueError, match="features of some images are not finite"):
+        knn(str(digits_run), settings(f"out={tmp_path / 'out'}"))
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
