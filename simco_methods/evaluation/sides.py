@@ -117,7 +117,10 @@ def stratified(images: ImageSet, share: float) -> ImageSet:
 
 def _split(images: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
     numbered = ImageSet(np.arange(len(images)), images.labels, images.classes)
-    kept = stratified(numbered, 1 - share).images
+    try:
+        kept = stratified(numbered, 1 - share).images
+    except ValueError as error:
+        raise ValueError(f"test_share={share:g}: {error}") from error
     return images.select(np.sort(kept)), images.select(np.setdiff1d(numbered.images, kept))
 
 

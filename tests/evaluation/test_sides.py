@@ -103,6 +103,7 @@ def test_no_label_at_all(monkeypatch):
     "train, val, test_share, fraction, error, message",
     [
         ("three", None, None, None, ValueError, "nothing to test on: set data.val_path .* or test"),
+        ("three", None, 1, None, ValueError, "test_share=1: a share of 0 of .* images"),
         ("three", "three", 0.2, None, ValueError, "test_share=0.2: custom has images .* data.val_"),
         ("nowhere", None, 0.2, None, FileNotFoundError, "there is no folder nowhere"),
         ("three", "nowhere", None, None, FileNotFoundError, "there is no folder nowhere"),
