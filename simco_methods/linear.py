@@ -41,7 +41,9 @@ def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
     sides = settings.sides(encoder)
     settings = settings.completed(sides.name)
     frozen = settings.mode == "frozen"
-    path = settings.out_folder(source, "linear" if frozen else "finetune")
+    kind = "linear" if frozen else "finetune"
+    part = "" if settings.fraction is None else f"-{settings.fraction:g}"
+    path = settings.out_folder(source, kind + part)
     folder = LinearFolder(path, encoder, sides, settings)
     if folder.finished:
         print(f"{path} is finished: it is not run again", flush=True)

@@ -70,6 +70,8 @@ class LinearSettings(EvaluationSettings):
         layer_decay: finetune: what a layer's learning rate is of that of the layer above it; the
             classifier is the top one. ResNets count stages, others blocks.
         drop_path: finetune: the rate of stochastic depth, for backbones of timm's.
+        out: folder to write to; by default ``linear`` or ``finetune`` beside the encoder, of a part
+            of the labels with the ``fraction``: ``linear-0.01``.
         seed: of all that is drawn: crops, order, the classifier at the start.
     """
 
@@ -77,9 +79,11 @@ class LinearSettings(EvaluationSettings):
     epochs: int | None = setting(None, optional(integer(1)))
     optimizer: str = setting("sgd", one_of("sgd", "lars", "adamw"))
     lr: list[float] | None = setting(
-        None, optional(each(number(0, 1e6, open_low=True))), listed=True
+        None, optional(each(number(0, 1e6, open_low=True))), listed=True, commas=True
     )
-    weight_decay: list[float] | None = setting(None, optional(each(number(0, 1e6))), listed=True)
+    weight_decay: list[float] | None = setting(
+        None, optional(each(number(0, 1e6))), listed=True, commas=True
+    )
     warmup_epochs: float | None = setting(None, optional(number(0)))
     holdout: float | None = setting(None, optional(number(0, 0.5, open_low=True)))
     features: str | None = setting(None, optional(one_of("streamed", "cached")))

@@ -314,13 +314,13 @@ def test_a_finished_folder_is_not_run_again(evaluated, digits_run, monkeypatch, 
 
 
 def test_what_is_printed_and_where_it_goes(digits_run, capsys):  # noqa: F811
-    linear(digits_run / "checkpoints" / "last.ckpt", "fraction=0.5", "augment=false", "lr=[1,3]")
+    linear(digits_run / "checkpoints" / "last.ckpt", "fraction=0.5", "augment=false", "lr=1,3")
     said = capsys.readouterr().out
     assert "micro_resnet, 16 features (simco, digits, 2 epochs)" in said
     assert "note: fraction=0.5: 100 of 200 training images" in said
     assert "learning rate: 0.25, 0.75 (lr x 64/256)" in said
     assert said.count(" chosen |") == 1 and "top-5" in said.splitlines()[-1]
-    assert (digits_run / "checkpoints" / "last-linear" / "summary.json").is_file()
+    assert (digits_run / "checkpoints" / "last-linear-0.5" / "summary.json").is_file()
 
 
 def test_two_processes_do_not_share_a_folder(digits_run, tmp_path):  # noqa: F811
