@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from timm.data import Mixup
-from timm.optim import param_groups_layer_decay
+from timm.optim import param_groups_layer_decay, param_groups_weight_decay
 from torch import Tensor, nn
 
 from simco_methods.data import PretrainData
@@ -192,11 +192,14 @@ def layer_groups(
     """
     layered = _Layered(card.backbone, backbone, head, decay)
     no_decay = getattr(backbone, "no_weight_decay", set)()
-    groups = param_groups_layer_decay(
-        layered, weight_decay=weight_decay, no_weight_decay_list=no_decay, layer_decay=decay
-    )
+    if decay == 1:
+        groups = param_groups_weight_decay(layered, weight_decay, no_weight_decay_list=no_decay)
+    else:
+        groups = param_groups_layer_decay(
+            layered, weight_decay=weight_decay, no_weight_decay_list=no_decay, layer_decay=decay
+        )
     for group in groups:
-        group["lr"] = lr * group.pop("lr_scale")
+        group["lr"] = lr * group.pop("lr_scale", 1.0)
     return groups
 
 
@@ -214,8 +217,6 @@ class _Layered:
             yield f"head.{name}", parameter
 
     def group_matcher(self, coarse: bool) -> dict[str, Any]:
-        if self.decay == 1:
-            return {"all": "."}
         if hasattr(self.backbone, "layer4"):
             return {"stem": r"^(?:conv1|bn1)\b", "stages": r"^layer(\d+)"}
         if not hasattr(self.backbone, "group_matcher"):

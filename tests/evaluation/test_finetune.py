@@ -72,11 +72,14 @@ def test_a_block_of_a_transformer_is_a_layer():
     assert lrs == sorted(lrs) and len(set(lrs)) == 6 and lrs[-1] == 1
 
 
-def test_without_layer_decay_all_rates_are_one():
+def test_without_layer_decay_all_rates_are_one(caplog):
     assert {lr for lr, _ in rates("resnet18", 1.0).values()} == {1.0}
     plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     head = nn.Linear(4, 2)
     assert {g["lr"] for g in layer_groups(card("plain"), plain, head, 2.0, 0.0, 1.0)} == {2.0}
+    vit = rates("vit_tiny", 1.0)
+    assert vit["pos_embed"] == vit["norm.weight"] == (1.0, 0) and vit["head.weight"] == (1.0, 0.05)
+    assert not caplog.messages
     with pytest.raises(ValueError, match="layer_decay=0.5: the layers of plain are not known"):
         layer_groups(card("plain"), plain, head, 2.0, 0.0, 0.5)
 
