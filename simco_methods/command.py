@@ -34,11 +34,11 @@ def run_command(
         print(text, file=sys.stdout if arguments else sys.stderr)
         sys.exit(0 if arguments else 2)
     sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no Unicode
-    check_host(program)
-    from simco_methods.settings import parse_settings
-
     named, given = arguments[: len(things)], arguments[len(things) :]
     try:
+        check_host(program)
+        from simco_methods.settings import parse_settings
+
         if len(named) < len(things):
             missing = ", ".join(things[len(named) :])
             raise ValueError(f"{missing} is missing\n{usage}")

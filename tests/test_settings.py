@@ -28,6 +28,17 @@ def test_quotes_within_quotes_are_text():
     assert parse_settings("simco-x", Settings, ["out='*.jpg'"]).out == "*.jpg"
 
 
+def test_an_interruption_while_modules_are_loaded_has_its_status(monkeypatch):
+    def interrupted(program):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("simco_methods.command.check_host", interrupted)
+    monkeypatch.setattr(sys, "argv", ["simco-x", "photos"])
+    with pytest.raises(SystemExit) as ended:
+        run_command("simco-x", "", lambda: (Settings, lambda thing, settings: None))
+    assert ended.value.code == 130
+
+
 def test_a_name_that_is_no_unicode_is_printed(monkeypatch, capfdbinary):
     stdout = open(os.dup(1), "w", encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", stdout)
