@@ -41,6 +41,7 @@ class TransferSettings(LinearSettings):
         features: of the linear classifier; "cached": views that are forwarded once and kept;
             "streamed": new crops and flips every epoch.
         mode: "frozen".
+        out: folder to write to; by default ``transfer`` beside the encoder.
     """
 
     CONFIG: ClassVar[tuple[str, ...]] = ("backbone",)
