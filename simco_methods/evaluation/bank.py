@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from omegaconf import OmegaConf
 
-from simco_methods.data import folder_images
 from simco_methods.data.images import ImageSet
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.settings import EvaluationSettings
-from simco_methods.evaluation.sides import Sides, lacking, read_sides
+from simco_methods.evaluation.sides import Sides, labelled_folder, lacking, read_sides
 
 # What the sides of a data set are called.
 _SIDES = {"train": "train", "test": "test", "val": "test"}
@@ -78,7 +76,8 @@ def bank_and_queries(
             if name in _SIDES:
                 sets.append(getattr(sides, _SIDES[name]))
             else:
-                sets.append(folder_images(Path(name).expanduser(), classes=sides.classes))
+                skip = OmegaConf.select(settings.config, "data.on_error", default="raise")
+                sets.append(labelled_folder(name, sides.classes, skip, notes))
                 notes += lacking(f"the images in {name}", sets[-1])
     own = own_rows(*sets)
     if own is not None:

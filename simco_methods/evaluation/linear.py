@@ -101,22 +101,32 @@ def held_out(train: ImageSet, settings: LinearSettings) -> Tensor | None:
     """Which of N training images are held out to choose among a grid, (N,) of booleans; None where
     there is nothing to choose.
 
+    A stratified share; of so few that it would lack classes on a side, the share of each class, at
+    least one image of each class that has two.
+
     Raises:
-        ValueError: too few images for the classes.
+        ValueError: one image of each class.
     """
     if len(settings.grid) == 1:
         return None
     numbers = ImageSet(np.arange(len(train)), train.labels, train.classes)
     try:
         kept = stratified(numbers, 1 - settings.holdout).images
-    except ValueError as error:
-        raise ValueError(
-            f"holdout={settings.holdout:g}, to choose among {len(settings.grid)} classifiers: "
-            f"{error}. Set a larger holdout, or one lr and one weight_decay, for which nothing is "
-            "held out"
-        ) from error
+    except ValueError:
+        kept = np.concatenate(
+            [
+                rows[: max(1, min(len(rows) - 1, round((1 - settings.holdout) * len(rows))))]
+                for label in np.unique(train.labels)
+                for rows in [np.flatnonzero(train.labels == label)]
+            ]
+        )
     held = torch.ones(len(train), dtype=torch.bool)
     held[torch.from_numpy(kept)] = False
+    if not held.any():
+        raise ValueError(
+            f"there is one image of each class to train on, and {len(settings.grid)} classifiers "
+            "to choose from: give one lr and one weight_decay"
+        )
     return held
 
 

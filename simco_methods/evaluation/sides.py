@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.data import load_images
 from simco_methods.data.decode import printable
 from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.readable import leave_out_unreadable, left_out_line
 
-_HINT = "; for images without labels"
+# What a message says of a training without labels.
+_HINTS = ("; for images without labels", ", or take all images without labels")
 
 
 @dataclass
@@ -124,16 +125,36 @@ def _split(images: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
     return images.select(np.sort(kept)), images.select(np.setdiff1d(numbered.images, kept))
 
 
+def labelled_folder(
+    folder: str, classes: Sequence[str], on_error: str, notes: list[str]
+) -> ImageSet:
+    """The labelled images of a folder with a folder for each class.
+
+    Args:
+        folder: its path.
+        classes: names to number the classes by.
+        on_error: what an image that cannot be read does, "raise" or "skip".
+        notes: gets a line of what is left out.
+
+    Raises:
+        FileNotFoundError, ValueError: see :func:`read_sides`.
+    """
+    data = {"dataset": "custom", "train_path": folder, "on_error": on_error}
+    return _labelled(OmegaConf.create(data), "train", classes, notes)
+
+
 def _labelled(
     data: DictConfig, split: str, classes: Sequence[str] | None, notes: list[str]
 ) -> ImageSet:
     try:
         images = load_images(data, split, classes)
-    except FileNotFoundError as error:
-        said, hint, _ = str(error).partition(_HINT)
-        if not hint:
+    except (FileNotFoundError, ValueError) as error:
+        said = str(error)
+        for hint in _HINTS:
+            said = said.partition(hint)[0]
+        if said == str(error):
             raise
-        raise FileNotFoundError(f"{said}: an evaluation needs a folder for each class") from error
+        raise type(error)(f"{said}: an evaluation needs a folder for each class") from error
     if data.get("on_error") == "skip":
         total = len(images)
         images, left_out = leave_out_unreadable(images)

@@ -95,6 +95,8 @@ def transfer(source: str, settings: TransferSettings) -> Path:
     table = ResultsTable(folder, source, encoder, _identity(encoder, settings))
     print(f"encoder: {source} ({encoder.card.backbone}, {encoder.features} features)")
     print(f"data sets: {', '.join(datasets)}")
+    if settings.data is not None and list(datasets) == ["digits"] and settings.datasets is None:
+        print(f"note: no data set is found in {settings.data}")
     if others:
         print(f"note: no data sets with class folders: {', '.join(others)}")
     failed = {}

@@ -143,6 +143,14 @@ def test_a_stratified_share_is_held_out():
     assert held_out(train, settings(lr=[1.0]).completed("custom")) is None
 
 
+def test_of_few_images_one_is_held_out_of_each_class_that_has_two():
+    wanted = settings(lr=[1.0, 2.0]).completed("custom")
+    few = ImageSet(np.zeros((6, 4, 4, 3), np.uint8), np.array([0, 1, 1, 2, 2, 2]), ["a", "b", "c"])
+    assert held_out(few, wanted).tolist() == [False, False, True, False, False, True]
+    with pytest.raises(ValueError, match="one image of each class.* 2 classifiers .*give one lr"):
+        held_out(few.select(np.array([0, 1, 3])), wanted)
+
+
 def test_one_that_diverges_spoils_no_other(tmp_path):
     encoder, both = tiny_encoder(), sides(train=80)
     found = probe(encoder, both, settings(weight_decay=[1e6, 0.0]))
@@ -368,7 +376,7 @@ BAD = [
     (["mode=finetune", "lr=[0.1,1]"], "lr=[0.1, 1]: mode=finetune trains one network"),
     (["mode=finetune", "batch_size=1"], "batch_size=1: mode=finetune needs 2 images or more"),
     (["mode=finetune", "cutmix=1", "batch_size=33"], "mixup and cutmix pair images"),
-    (["fraction=0.1"], "holdout=0.1, to choose among 8 classifiers: a share of 0.9 of 20 images"),
+    (["fraction=0.05"], "one image of each class to train on, and 8 classifiers"),
     (["features=cached", "views=100000000"], "would take"),
 ]
 

@@ -11,7 +11,7 @@ from simco_methods.data.images import ImageSet
 from simco_methods.encoder import load_encoder
 from simco_methods.evaluation import sides as module
 from simco_methods.evaluation.settings import EvaluationSettings, evaluated_data
-from simco_methods.evaluation.sides import read_sides, stratified
+from simco_methods.evaluation.sides import labelled_folder, read_sides, stratified
 from simco_methods.settings import parse_settings
 from tests.evaluation.conftest import write_digits
 
@@ -225,3 +225,13 @@ def test_where_results_go(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path} may not be written to; set out=FOLDER"):
         EvaluationSettings(out=str(tmp_path / "new" / "er")).out_folder("run", "knn")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["last.ckpt", "run"]
+
+
+def test_a_folder_without_class_folders_is_told_what_it_needs(tmp_path):
+    folder = write_digits(tmp_path / "a", 2, classes=[0, 1]) / "digit 0"
+    needed = "an evaluation needs a folder for each class$"
+    with pytest.raises(FileNotFoundError, match=needed):
+        labelled_folder(str(folder), ["digit 0"], "raise", [])
+    next(folder.iterdir()).rename(tmp_path / "a" / "loose.png")
+    with pytest.raises(ValueError, match=f"holds 1 images beside its class folders.*{needed}"):
+        labelled_folder(str(tmp_path / "a"), ["digit 0", "digit 1"], "raise", [])
