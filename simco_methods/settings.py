@@ -87,8 +87,12 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
 
 
 def _merge(given: DictConfig, entry: str, argument: str) -> None:
+    key, _, value = entry.partition("=")
     try:
-        given.merge_with_dotlist([entry])
+        if " #" in value and not value.lstrip().startswith(("'", '"', "[", "{")):
+            OmegaConf.update(given, key, value, force_add=True)  # no comment, as YAML would have it
+        else:
+            given.merge_with_dotlist([entry])
         OmegaConf.to_container(given, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, YAMLError) as error:
         raise ValueError(

@@ -28,6 +28,10 @@ def test_quotes_within_quotes_are_text():
     assert parse_settings("simco-x", Settings, ["out='*.jpg'"]).out == "*.jpg"
 
 
+def test_a_path_with_a_number_sign_is_whole():
+    assert parse_settings("simco-x", Settings, ["out=it's #1/a b"]).out == "it's #1/a b"
+
+
 def test_an_interruption_while_modules_are_loaded_has_its_status(monkeypatch):
     def interrupted(program):
         raise KeyboardInterrupt

@@ -42,8 +42,9 @@ def main() -> None:
         for file in sorted(folder.glob("analyses/*/wanted.json")):
             wanted = json.loads(file.read_text(encoding="utf-8"))
             if not (file.parent / wanted["file"]).exists():
-                arguments = [*wanted["arguments"], f"out={file.parent}"]
-                analyze(checkpoint, parse_settings("simco-analyze", Settings, arguments))
+                settings = parse_settings("simco-analyze", Settings, wanted["arguments"])
+                settings.out = str(file.parent)
+                analyze(checkpoint, settings)
     except RunStopped as stop:
         sys.exit(str(stop))
     except KeyboardInterrupt as interrupt:
