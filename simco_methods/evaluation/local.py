@@ -38,14 +38,16 @@ class LocalDataset:
     data: dict[str, Any]
     split: bool = True
 
-    def sides(self, test_share: float, fraction: float | None) -> Sides:
+    def sides(self, test_share: float, fraction: float | None, on_error: str = "raise") -> Sides:
         """Its images; see :func:`~simco_methods.evaluation.sides.read_sides`.
 
         Args:
             test_share: of each class, to test on, where there are no images for that.
             fraction: of the training images.
+            on_error: what an image that cannot be read does, "raise" or "skip".
         """
-        return read_sides(OmegaConf.create(self.data), None if self.split else test_share, fraction)
+        data = OmegaConf.create({**self.data, "on_error": on_error})
+        return read_sides(data, None if self.split else test_share, fraction)
 
 
 DIGITS = LocalDataset("digits", {"dataset": "digits"})  # embedded

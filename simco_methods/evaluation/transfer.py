@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from simco_methods.config.checks import each, flag, number, one_of, optional, text
+from simco_methods.data.readable import ON_ERROR
 from simco_methods.data.workers import end_workers
 from simco_methods.encoder import Encoder
 from simco_methods.encoder.loading import build
@@ -38,6 +39,8 @@ class TransferSettings(LinearSettings):
         datasets: names of those to take, by default all that are found and the embedded digits.
         untrained: also the kNN accuracy of the same network with random weights.
         test_share: the share of each class that is tested on, where class folders have no split.
+        on_error: what an image that cannot be read does: "raise" fails its data set, "skip" leaves
+            it out, after all have been looked at.
         features: of the linear classifier; "cached": views that are forwarded once and kept;
             "streamed": new crops and flips every epoch.
         mode: "frozen".
@@ -50,6 +53,7 @@ class TransferSettings(LinearSettings):
     datasets: list[str] | None = setting(None, optional(each(text)), listed=True, commas=True)
     untrained: bool = setting(True, flag)
     test_share: float = setting(0.2, number(0, 1, open_low=True))
+    on_error: str = setting("raise", one_of(*ON_ERROR))
     features: str = setting("cached", one_of("cached", "streamed"))
     mode: str = setting("frozen", one_of("frozen"))
 
@@ -127,7 +131,7 @@ def _row(
 ) -> dict[str, Any]:
     """What is found on a data set; ``before``, if that is the same evaluation."""
     began = time.perf_counter()
-    sides = dataset.sides(settings.test_share, settings.fraction)
+    sides = dataset.sides(settings.test_share, settings.fraction, settings.on_error)
     digests = [sides.train.digest(), sides.test.digest()]
     if before is not None and before.get("digests") == digests:
         print(f"{dataset.name}: finished before", flush=True)
@@ -157,7 +161,8 @@ def _row(
 def _identity(encoder: Encoder, settings: TransferSettings) -> dict[str, Any]:
     """What all rows of a table have in common, as plain values."""
     found = identity(encoder, settings)
-    return {key: value for key, value in found.items() if key not in ("data", "datasets")}
+    rows_own = ("data", "datasets", "on_error")  # what a row's images tell
+    return {key: value for key, value in found.items() if key not in rows_own}
 
 
 def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str, float]:

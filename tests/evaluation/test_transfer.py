@@ -211,6 +211,21 @@ def test_results_of_other_settings_are_not_written_over(digits_run, data, tmp_pa
         transfer(str(digits_run), settings(*given))
 
 
+def test_an_image_that_cannot_be_read_fails_its_data_set_or_is_left_out(
+    digits_run, tmp_path, capsys
+):
+    folder = write_digits(tmp_path / "sets" / "unsplit", 15)
+    bad = next(folder.glob("*/*"))
+    bad.write_bytes(b"")
+    given = f"data={tmp_path / 'sets'}", "datasets=unsplit", "untrained=false"
+    with pytest.raises(ValueError, match=rf"unsplit: .*{bad.name}: it is empty"):
+        transfer(str(digits_run), settings(*given, f"out={tmp_path / 'out'}"))
+    # The same folder of results goes on.
+    transfer(str(digits_run), settings(*given, "on_error=skip", f"out={tmp_path / 'out'}"))
+    row = results(tmp_path / "out")["datasets"]["unsplit"]
+    assert row["train"] + row["test"] == 44 and "it is empty" in row["notes"][0]
+
+
 def test_an_error_that_was_not_foreseen_does_not_lose_the_others(
     digits_run, data, tmp_path, monkeypatch
 ):
