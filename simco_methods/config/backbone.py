@@ -9,11 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import logging
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,6 +23,7 @@ from simco_methods.config.walk import mapping_at, nearest, question, reason, sho
 from simco_methods.host import BaseMethod
 from simco_methods.host.builtin.backbones import build_backbone, features_dim
 from simco_methods.methods import find_method
+from simco_methods.quiet import quiet
 
 
 def odd_backbone(cfg: DictConfig) -> Iterator[str]:
@@ -55,7 +53,7 @@ def _tried(
     def build(settings: dict[str, Any]) -> nn.Module | Exception:
         try:
             settings = OmegaConf.create(_offline(name, settings))
-            with _on_nothing():
+            with quiet(), torch.device("meta"):
                 return build_backbone(_backbones_of(method), name, settings, dataset, method)
         except Exception as error:  # whatever a constructor of another library raises
             return error
@@ -92,7 +90,7 @@ def _backbones_of(method: str) -> Mapping[str, Callable[..., nn.Module]]:
 
 def _tried_on_images(name: str, net: nn.Module, size: int, batch: int) -> Iterator[str]:
     try:
-        with _on_nothing(), torch.no_grad():
+        with quiet(), torch.device("meta"), torch.no_grad():
             features = net.train()(torch.empty(batch, 3, size, size))
     except NotImplementedError:  # an operation that the meta device does not have
         return
@@ -108,18 +106,6 @@ def _tried_on_images(name: str, net: nn.Module, size: int, batch: int) -> Iterat
             f"backbone.kwargs: {name} gives features of shape {tuple(features.shape[1:])} in place "
             f"of ({features_dim(name, net)},); leave its head and pooling as they are"
         )
-
-
-@contextmanager
-def _on_nothing() -> Iterator[None]:
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)  # said when the run builds it
-    try:
-        with warnings.catch_warnings(), torch.device("meta"):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
 
 
 def _offline(name: str, kwargs: dict[str, Any]) -> dict[str, Any]:

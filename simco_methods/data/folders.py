@@ -29,11 +29,11 @@ def image_files(folder: Path, others: Counter[str] | None = None) -> Iterator[st
     """
     start = folder.absolute()
     around = {start.parent.resolve(), *start.parent.resolve().parents, *start.resolve().parents}
-    seen = {_identity(parent) for parent in around}
+    seen = {file_identity(parent) for parent in around}
 
     def is_new(path: str) -> bool:
         before = len(seen)
-        seen.add(_identity(path))
+        seen.add(file_identity(path))
         return len(seen) > before
 
     if not is_new(folder):
@@ -50,8 +50,9 @@ def image_files(folder: Path, others: Counter[str] | None = None) -> Iterator[st
                 others[os.path.splitext(name)[1].lower()] += 1
 
 
-def _identity(folder: str | Path) -> tuple[int, int]:
-    found = os.stat(folder)
+def file_identity(path: str | Path) -> tuple[int, int]:
+    """What a file or folder is on disk, by whatever path or link."""
+    found = os.stat(path)
     return found.st_dev, found.st_ino
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from simco_methods.encoder.sources import Source, read_source
 from simco_methods.host import HOST, BaseMethod
 from simco_methods.host.builtin.backbones import build_backbone
 from simco_methods.machine import find_device
+from simco_methods.quiet import quiet
 
 _SMALL = ("cifar10", "cifar100")  # on which solo-learn gives ResNets a stem for small images
 _OTHER_VITS = ("mae", "mocov3")  # methods for which solo-learn has ViTs of its own
@@ -131,19 +129,6 @@ def classifier_of(net: nn.Module) -> str:
     if not linear:
         raise ValueError("it ends with no linear layer, which could be taken off")
     return linear[-1]
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without warnings of other libraries, which a user could change nothing about."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
 
 
 def _features(net: nn.Module, card: Card) -> int:

@@ -13,10 +13,10 @@ from torch import nn
 from simco_methods.checkpoints import below, read_checkpoint
 from simco_methods.encoder.card import Card
 from simco_methods.encoder.encoder import Encoder
-from simco_methods.encoder.loading import quiet
 from simco_methods.files import write_json
 from simco_methods.host import HOST, BaseMethod
 from simco_methods.host.builtin.backbones import build_backbone
+from simco_methods.quiet import quiet
 
 CHECKPOINT, ARGUMENTS = "encoder.ckpt", "args.json"
 

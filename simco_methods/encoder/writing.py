@@ -16,10 +16,10 @@ from simco_methods.config.walk import reason
 from simco_methods.encoder.card import Card
 from simco_methods.encoder.encoder import Encoder, weights_digest
 from simco_methods.encoder.formats import FORMATS, Export, Format
-from simco_methods.encoder.loading import quiet
 from simco_methods.encoder.naming import default_naming, plain_lines, transform_lines
 from simco_methods.encoder.solo_learn import CHECKPOINT
 from simco_methods.files import together, write_json
+from simco_methods.quiet import quiet
 
 
 @dataclass

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from omegaconf import OmegaConf
 
+from simco_methods.data.folders import file_identity
 from simco_methods.data.images import ImageSet
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.settings import EvaluationSettings
@@ -110,11 +110,6 @@ def own_rows(bank: ImageSet, queries: ImageSet) -> np.ndarray | None:
         return np.arange(len(bank))
     if isinstance(bank.images, np.ndarray) or isinstance(queries.images, np.ndarray):
         return None
-    rows = {_identity(path): row for row, path in enumerate(bank.images)}
-    own = np.array([rows.get(_identity(path), -1) for path in queries.images])
+    rows = {file_identity(path): row for row, path in enumerate(bank.images)}
+    own = np.array([rows.get(file_identity(path), -1) for path in queries.images])
     return own if (own >= 0).any() else None
-
-
-def _identity(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino
