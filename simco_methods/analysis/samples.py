@@ -12,7 +12,6 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader
-from tqdm import tqdm
 
 from simco_methods.analysis.encoder import Checkpoint, Network
 from simco_methods.analysis.settings import Settings
@@ -23,6 +22,7 @@ from simco_methods.data.resident import DoesNotFit, ResidentImages
 from simco_methods.data.transforms import per_view
 from simco_methods.data.views import ViewMaker
 from simco_methods.machine import find_device
+from simco_methods.progress import Progress
 from simco_methods.seeds import derived_seed
 
 Items = Sequence[tuple[int, int]]  # (pass, image)
@@ -173,7 +173,7 @@ class Samples:
         """Features (N, F), or (0, F) without, and embeddings (N, D) of one view of each item."""
         network.to(self.device)
         kept, embeddings = [], []
-        with tqdm(total=len(items), unit="image", leave=False, disable=None) as progress:
+        with Progress("extracting features", len(items)) as progress:
             for images in self.views(items, view, self.settings.seed):
                 outputs = network(images.to(self.device))
                 kept.append(outputs[0].float() if features else outputs[0][:0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import lightning.pytorch as pl
 import numpy as np
 import torch
 from omegaconf import DictConfig
@@ -18,6 +19,15 @@ from simco_methods.data.draws import ViewSettings, draw_views
 from simco_methods.data.images import ImageSet
 from simco_methods.data.transforms import Preprocessing, per_view, pillow_view
 from simco_methods.seeds import derived_seed
+
+
+def position(trainer: pl.Trainer) -> tuple[int, int]:
+    """Epochs of a training that are done, and batches of the next one that are."""
+    loop = trainer.fit_loop
+    epochs = loop.epoch_progress.current
+    if epochs.processed == epochs.ready:
+        return epochs.processed, 0
+    return epochs.processed, loop.epoch_loop.batch_progress.current.completed
 
 
 class PretrainSet(Dataset):

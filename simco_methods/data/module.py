@@ -11,12 +11,11 @@ from omegaconf import DictConfig, OmegaConf
 from torch.utils.data import DataLoader, Dataset
 
 from simco_methods.data.images import UNLABELLED, ImageSet
-from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet
+from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet, position
 from simco_methods.data.plain import PlainLoader, plain_batches
 from simco_methods.data.resident import DeviceLoader, DoesNotFit, ResidentImages
 from simco_methods.data.transforms import Preprocessing
 from simco_methods.data.workers import leave_signals_to_the_run, with_workers
-from simco_methods.progress import position
 
 LOADERS = ("auto", "device", "workers")
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from simco_methods.data.images import ImageSet
 from simco_methods.data.resident import by_threads, check_fits
 from simco_methods.data.transforms import Preprocessing
+from simco_methods.progress import Progress
 
 
 def plain_batches(
@@ -37,7 +38,8 @@ def plain_batches(
         view = preprocessing.view(picture)
         pixels[number] = torch.from_numpy(np.array(view)).permute(2, 0, 1)
 
-    by_threads(make, len(rows))
+    with Progress("reading evaluation images", len(rows)) as progress:
+        by_threads(make, len(rows), progress)
     return PlainLoader(pixels.to(device), labels.to(device), preprocessing, batch_size)
 
 

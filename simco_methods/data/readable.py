@@ -19,6 +19,7 @@ from simco_methods.data.decode import UnreadableImage, printable
 from simco_methods.data.images import ImageSet
 from simco_methods.data.resident import by_threads
 from simco_methods.files import lock, write_json
+from simco_methods.progress import Progress
 
 ON_ERROR = ("raise", "skip")
 _SHOWN = 3  # names in a line
@@ -94,7 +95,8 @@ def leave_out_unreadable(
             except UnreadableImage as error:
                 found[row] = error.why
 
-        by_threads(check, len(images))
+        with Progress("checking that images can be read", len(images)) as progress:
+            by_threads(check, len(images), progress)
         known = {names[row]: found[row] for row in sorted(found)}
     rows = np.flatnonzero([name not in known for name in names])
     if not len(rows):

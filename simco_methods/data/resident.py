@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 from torch import Tensor
-from tqdm import tqdm
 
 from simco_methods.data.decode import UnreadableImage, printable
 from simco_methods.data.images import ImageSet
@@ -22,6 +21,7 @@ from simco_methods.data.loaders import EpochSampler
 from simco_methods.data.parameters import Parameters
 from simco_methods.data.views import ViewMaker
 from simco_methods.machine import free_memory
+from simco_methods.progress import Progress, track
 
 _SHARE = 1 / 3  # of the free memory that images may take
 _CPU_PIXELS = 128**2  # of an image at most: above, Pillow is faster on a CPU
@@ -88,26 +88,27 @@ class ResidentImages:
         shape = (largest[0], 3, largest[1])
         self.pixels = torch.zeros(len(images), *shape, dtype=torch.uint8, device=device)
         labels = torch.empty(len(images), dtype=torch.int64)
-        for first in range(0, len(images), _CHUNK):
-            chunk = torch.zeros(min(_CHUNK, len(images) - first), *shape, dtype=torch.uint8)
+        with Progress("reading images", len(images)) as progress:
+            for first in range(0, len(images), _CHUNK):
+                chunk = torch.zeros(min(_CHUNK, len(images) - first), *shape, dtype=torch.uint8)
 
-            def read(row: int, first: int = first, chunk: Tensor = chunk) -> None:
-                index = first + row
-                picture, labels[index] = images.take(index)
-                pixels = torch.from_numpy(np.array(picture))
-                tall, wide = pixels.shape[:2]
-                if (pixels.shape[:2] > largest).any():
-                    said = self.sizes[index]
-                    raise UnreadableImage.of(
-                        images.images[index],
-                        f"it is {wide} x {tall} pixels large, a moment ago its header said "
-                        f"{said[1]} x {said[0]}",
-                    )
-                self.sizes[index] = tall, wide
-                chunk[row, :tall, :, :wide] = pixels.transpose(1, 2)
+                def read(row: int, first: int = first, chunk: Tensor = chunk) -> None:
+                    index = first + row
+                    picture, labels[index] = images.take(index)
+                    pixels = torch.from_numpy(np.array(picture))
+                    tall, wide = pixels.shape[:2]
+                    if (pixels.shape[:2] > largest).any():
+                        said = self.sizes[index]
+                        raise UnreadableImage.of(
+                            images.images[index],
+                            f"it is {wide} x {tall} pixels large, a moment ago its header said "
+                            f"{said[1]} x {said[0]}",
+                        )
+                    self.sizes[index] = tall, wide
+                    chunk[row, :tall, :, :wide] = pixels.transpose(1, 2)
 
-            by_threads(read, len(chunk))
-            self.pixels[first : first + len(chunk)] = chunk.to(device)
+                by_threads(read, len(chunk), progress)
+                self.pixels[first : first + len(chunk)] = chunk.to(device)
         self.labels = labels.to(device)
 
     def __len__(self) -> int:
@@ -116,7 +117,7 @@ class ResidentImages:
     def _header_sizes(self, images: ImageSet, worthwhile: bool) -> np.ndarray:
         """(N, 2) heights and widths from the files' headers; stops as soon as they cannot fit."""
         sizes, largest = [], np.zeros(2, dtype=np.int64)
-        for index in tqdm(range(len(images)), "sizes", unit="image", leave=False, disable=None):
+        for index in track(range(len(images)), "reading image sizes"):
             size = images.size(index)
             sizes.append(size)
             if (size > largest).any():
@@ -136,13 +137,12 @@ class ResidentImages:
         return found
 
 
-def by_threads(work: Callable[[int], None], count: int) -> None:
-    """Calls ``work(0)`` to ``work(count - 1)``, reading images, with a progress bar."""
-    bar = tqdm(desc="reading", total=count, unit="image", leave=False, disable=None)
-    with ThreadPoolExecutor() as pool, bar:
+def by_threads(work: Callable[[int], None], count: int, progress: Progress) -> None:
+    """Calls ``work(0)`` to ``work(count - 1)``, each of them a step of ``progress``."""
+    with ThreadPoolExecutor() as pool:
         for first in range(0, count, _CHUNK):  # a million waiting calls would take gigabytes
             for _ in pool.map(work, range(first, min(first + _CHUNK, count))):
-                bar.update()
+                progress.update()
 
 
 class DeviceLoader:

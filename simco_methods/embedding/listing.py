@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from simco_methods.data.decode import printable
 from simco_methods.data.folders import folder_images, image_files
+from simco_methods.progress import track
 
 
 def check_apart(out: Path, folder: Path) -> None:
@@ -43,8 +42,7 @@ class Listing:
     def __init__(self, folder: Path):
         self.folder, self.count = folder, 0
         if folder.is_dir():
-            walk = tqdm(self._walk(), "looking", unit="image", leave=False, disable=None)
-            self.count = sum(1 for _ in walk)
+            self.count = sum(1 for _ in track(self._walk(), "listing images"))
         if not self.count:
             folder_images(folder, labelled=False)  # says what is wrong
         self.digest = self._found.hexdigest()[:16]

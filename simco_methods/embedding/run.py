@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
-from tqdm import tqdm
 
 from simco_methods.data.decode import UnreadableImage, printable, read_rgb
 from simco_methods.data.transforms import Preprocessing
@@ -29,6 +28,7 @@ from simco_methods.embedding.stored import StoredFeatures
 from simco_methods.encoder import Encoder
 from simco_methods.files import lock
 from simco_methods.machine import hardware, versions
+from simco_methods.progress import Progress
 
 _PART = ".part"
 _SECONDS = 5.0  # between what a kill does not lose
@@ -184,9 +184,9 @@ def _fill(store: GrowingStore, encoder: Encoder, listing: Listing, settings: Emb
         collate_fn=_collate,
         worker_init_fn=leave_signals_to_the_run,
     )
-    bar = tqdm(total=listing.count, initial=store.seen, unit="image", leave=False, disable=None)
+    progress = Progress("extracting features", listing.count, done=store.seen)
     flushed = time.monotonic()
-    with bar:
+    with progress:
         for paths, pixels, skipped in with_workers(loader):
             features = np.empty((0, encoder.features), store.dtype)
             if paths:
@@ -194,7 +194,7 @@ def _fill(store: GrowingStore, encoder: Encoder, listing: Listing, settings: Emb
                 features = encoder(images).float().cpu().numpy()
                 features = _as(features, store.dtype, paths)
             store.add(paths, features, skipped)
-            bar.update(len(paths) + len(skipped))
+            progress.update(len(paths) + len(skipped))
             if time.monotonic() - flushed >= _SECONDS:
                 store.flush()
                 flushed = time.monotonic()

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from simco_methods.analysis.finding import canvas, save_figure, shade
 from simco_methods.evaluation.accuracy import Scores
 from simco_methods.host.votes import hits, knn_votes
 from simco_methods.page import markdown_table
+from simco_methods.progress import Progress
 
 # Those of the field (Wu et al., 2018) and of solo-learn: chosen beforehand, on no image.
 STANDARD_K, STANDARD_TEMPERATURE = 20, 0.07
@@ -148,7 +148,7 @@ def measure(
     standard, predicted = nearest_to_standard(cells), torch.empty_like(targets)
     for distance in dict.fromkeys(cell.distance for cell in cells):
         of_it = [cell for cell in cells if cell.distance == distance]
-        with tqdm(None, distance, len(targets), unit="query", leave=False, disable=None) as bar:
+        with Progress(f"{distance} neighbours", len(targets), "queries") as progress:
             for votes in knn_votes(
                 *bank,
                 features,
@@ -163,7 +163,7 @@ def measure(
                 correct[cell] += hits(votes.votes, targets[votes.queries], votes.k)
                 if cell == standard:
                     predicted[votes.queries] = votes.votes.argmax(dim=1)
-                bar.update(votes.queries.stop - bar.n)
+                progress.update(votes.queries.stop - progress.done)
     found = {
         cell: tuple(100 * n / len(targets) for n in hit.tolist()) for cell, hit in correct.items()
     }

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from simco_methods.data import ImageSet
 from simco_methods.data.loaders import EpochSampler
@@ -17,6 +16,7 @@ from simco_methods.evaluation.linear_training import Streamed
 from simco_methods.evaluation.loading import check_finite, evaluation_data, extract_features
 from simco_methods.evaluation.sides import Sides
 from simco_methods.machine import free_memory
+from simco_methods.progress import track
 
 
 def autocast(device: torch.device, settings: LinearSettings) -> torch.autocast:
@@ -94,15 +94,8 @@ class Cached:
             self.data = stream.data
             features = torch.empty(views, len(padded), encoder.features)
             for view in range(views):
-                what = f"view {view + 1} of {views}"
-                batches = tqdm(
-                    stream(view),
-                    what,
-                    len(padded) // size,
-                    unit="batch",
-                    leave=False,
-                    disable=None,
-                )
+                title = f"features of crop {view + 1} of {views}"
+                batches = track(stream(view), title, len(padded) // size, "batches")
                 for indices, images, _ in batches:
                     features[view, indices] = frozen(images).cpu()
             self.features, labels = features[:, :count], torch.from_numpy(sides.train.labels)

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
-from tqdm import tqdm
 
 from simco_methods.data import ImageSet, PretrainData
 from simco_methods.encoder import Encoder
@@ -21,6 +20,7 @@ from simco_methods.evaluation.loading import evaluation_data
 from simco_methods.files import lock, whole
 from simco_methods.host.builtin.optimizers import OPTIMIZERS
 from simco_methods.host.schedule import warmup_cosine
+from simco_methods.progress import Progress
 
 # (epoch, batches of it that are done) to (indices, inputs, labels) of its others.
 Batches = Callable[[int, int], Iterable[Sequence[Tensor]]]
@@ -204,15 +204,9 @@ def train_epochs(
             "seconds": time.monotonic() - started,
         }
 
-    bar = tqdm(
-        desc=settings.mode,
-        total=settings.epochs * steps,
-        initial=epoch * steps + first,
-        unit="batch",
-        leave=False,
-        disable=None,
-    )
-    with bar:
+    title = "training the classifier" if settings.mode == "frozen" else "finetuning"
+    total_steps, done = settings.epochs * steps, epoch * steps + first
+    with Progress(title, total_steps, "batches", done) as progress:
         while epoch < settings.epochs:
             for batch in batches(epoch, first):
                 number = epoch * steps + first
@@ -220,7 +214,7 @@ def train_epochs(
                 losses = learner.step(number, *batch)
                 total = losses if total is None else total.to(losses.device) + losses
                 first += 1
-                bar.update()
+                progress.update()
                 if state is not None and first < steps:
                     state.save_if_due(now)
             mean = (total / steps).tolist()

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from simco_methods.data import ImageSet, PretrainData
 from simco_methods.encoder import Encoder
 from simco_methods.machine import free_memory
+from simco_methods.progress import track
 
 
 def evaluation_data(
@@ -64,7 +64,7 @@ def evaluation_data(
 
 @torch.no_grad()
 def extract_features(
-    backbone: nn.Module, loader: Iterable, device: torch.device, what: str | None = None
+    backbone: nn.Module, loader: Iterable, device: torch.device, what: str = "images"
 ) -> tuple[Tensor, Tensor]:
     """Features (N, D) in float32 and labels (N,) of a loader of ``(images, labels)``, on the CPU.
 
@@ -72,13 +72,11 @@ def extract_features(
         backbone: on the device, in evaluation mode.
         loader: of some batches.
         device: where the images go.
-        what: name of the progress bar, None for none.
+        what: is on its way, for the progress bar.
     """
     features, labels = [], []
     dtype = next(backbone.parameters()).dtype
-    for images, targets in tqdm(
-        loader, what, unit="batch", leave=False, disable=what is None or None
-    ):
+    for images, targets in track(loader, f"features of the {what}", unit="batches"):
         features.append(backbone(images.to(device, dtype)).float().cpu())
         labels.append(targets.cpu())
     return torch.cat(features), torch.cat(labels)
@@ -95,7 +93,6 @@ def bank_and_query_features(
     bank: Iterable,
     queries: Iterable | None,
     device: torch.device,
-    progress: bool = False,
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """:func:`extract_features` of both sets of a kNN, where they are searched fastest: on the
     device if a quarter of its free memory holds them.
@@ -103,11 +100,10 @@ def bank_and_query_features(
     Args:
         backbone, device: see :func:`extract_features`.
         bank, queries: loaders; without queries those of the bank are classified.
-        progress: whether to show it.
     """
-    sets = {"bank": bank, "queries": queries}
+    sets = {"bank images": bank, "query images": queries}
     found = [
-        extract_features(backbone, loader, device, name if progress else None)
+        extract_features(backbone, loader, device, name)
         for name, loader in sets.items()
         if loader is not None
     ]

@@ -181,7 +181,7 @@ def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str
             networks["untrained_"] = build(encoder.card).eval().to(encoder.device)
     found = {}
     for name, network in networks.items():
-        sets = bank_and_query_features(network, *loaders, encoder.device, True)
+        sets = bank_and_query_features(network, *loaders, encoder.device)
         check_finite(*(features for features, _ in sets))
         found[f"{name}knn_acc1"], found[f"{name}knn_acc5"] = knn_accuracy(
             *sets[0],

@@ -53,7 +53,7 @@ class Shown:
             num_workers=settings.num_workers,
         )
         loader, device = data.val_dataloader(), self.encoder.device
-        found = extract_features(self.encoder.backbone, loader, device, "features")[0]
+        found = extract_features(self.encoder.backbone, loader, device)[0]
         check_finite(found)
         return found
 

@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from simco_methods.progress import position
+from simco_methods.data.loaders import position
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.stopping import RunStopped
 

@@ -18,9 +18,9 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from omegaconf import OmegaConf
 
 from simco_methods import __version__
+from simco_methods.data.loaders import position
 from simco_methods.distributed import world_size
 from simco_methods.host import HOST
-from simco_methods.progress import position
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.stopping import MENDED, RunStopped
 

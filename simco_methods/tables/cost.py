@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from simco_methods.config import runs_on_cpu
 from simco_methods.data import load_images
 from simco_methods.machine import hardware
+from simco_methods.progress import duration
 from simco_methods.tables.cells import Cell
 from simco_methods.tables.probe import Probes, Speed, kind, probe
 
@@ -78,7 +79,7 @@ def _sum_up(cells: Sequence[Cell], speeds: Sequence[Speed], jobs: int, out: Path
         there = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
         free = shutil.disk_usage(there).free
         yield (
-            f"  about {_duration(seconds)} for {count(len(known), 'run')}"
+            f"  about {duration(seconds)} for {count(len(known), 'run')}"
             + (f", {jobs} at a time" if jobs > 1 else "")
             + f"; about {_size(size)} of disk, {_size(free)} are free"
             + (" -- TOO LITTLE" if size > free else "")
@@ -90,12 +91,6 @@ def _sum_up(cells: Sequence[Cell], speeds: Sequence[Speed], jobs: int, out: Path
 def count(number: int, what: str) -> str:
     """A number of things."""
     return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _size(count: int) -> str:
