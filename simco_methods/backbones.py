@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from timm.models import resnet as timm_resnet
 from torch import Tensor, nn
@@ -48,13 +49,15 @@ class SmallImageResNet(tv_resnet.ResNet):
 
 
 class StridedPointwise(nn.Conv2d):
-    """A 1x1 convolution that takes its stride before the multiplication: the same values.
+    """A 1x1 convolution that, where its weight is trained, takes its stride before it multiplies.
 
     On CPUs with AVX-512, oneDNN's weight gradient of a strided 1x1 convolution over fewer than 16
     channels writes beyond its memory in channels_last, which ends the process or spoils numbers.
     """
 
     def forward(self, x: Tensor) -> Tensor:
+        if not (torch.is_grad_enabled() and self.weight.requires_grad):
+            return super().forward(x)
         down, right = self.stride
         return F.conv2d(x[..., ::down, ::right], self.weight, self.bias, groups=self.groups)
 
