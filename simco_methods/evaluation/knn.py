@@ -136,6 +136,7 @@ def _features(
         num_workers=settings.num_workers,
     )
     queries = None if images.queries is images.bank else data.val_dataloader()
-    found = bank_and_query_features(encoder, data.bank_dataloader(), queries, encoder.device)
+    loaders = data.bank_dataloader(), queries
+    [found] = bank_and_query_features([encoder], *loaders, encoder.device)
     check_finite(*(features for features, _ in found))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from omegaconf import OmegaConf
@@ -74,12 +74,25 @@ def extract_features(
         device: where the images go.
         what: is on its way, for the progress bar.
     """
-    features, labels = [], []
-    dtype = next(backbone.parameters()).dtype
+    (features,), labels = _features_of_each([backbone], loader, device, what)
+    return features, labels
+
+
+@torch.no_grad()
+def _features_of_each(
+    backbones: Sequence[nn.Module], loader: Iterable, device: torch.device, what: str
+) -> tuple[list[Tensor], Tensor]:
+    """Features of some backbones, for which each image is read once, and labels."""
+    features: list[list[Tensor]] = [[] for _ in backbones]
+    labels = []
+    dtypes = [next(backbone.parameters()).dtype for backbone in backbones]
     for images, targets in track(loader, f"features of the {what}", unit="batches"):
-        features.append(backbone(images.to(device, dtype)).float().cpu())
+        images = images.to(device)
+        for found, backbone, dtype in zip(features, backbones, dtypes, strict=True):
+            found.append(backbone(images.to(dtype)).float().cpu())
         labels.append(targets.cpu())
-    return torch.cat(features), torch.cat(labels)
+    # One after the other, each in place of its parts.
+    return [torch.cat(features.pop(0)) for _ in backbones], torch.cat(labels)
 
 
 def check_finite(*features: Tensor) -> None:
@@ -89,24 +102,27 @@ def check_finite(*features: Tensor) -> None:
 
 
 def bank_and_query_features(
-    backbone: nn.Module,
+    backbones: Sequence[nn.Module],
     bank: Iterable,
     queries: Iterable | None,
     device: torch.device,
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """:func:`extract_features` of both sets of a kNN, where they are searched fastest: on the
-    device if a quarter of its free memory holds them.
+) -> Iterator[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
+    """:func:`extract_features` of both sets of a kNN for each backbone, where they are searched
+    fastest: on the device if a quarter of its free memory holds them. Each image is read once.
 
     Args:
-        backbone, device: see :func:`extract_features`.
+        backbones: each as of :func:`extract_features`.
         bank, queries: loaders; without queries those of the bank are classified.
+        device: see :func:`extract_features`.
     """
     sets = {"bank images": bank, "query images": queries}
-    found = [
-        extract_features(backbone, loader, device, name)
+    read = [
+        _features_of_each(backbones, loader, device, name)
         for name, loader in sets.items()
         if loader is not None
     ]
-    if sum(features.nbytes for features, _ in found) < free_memory(device) // 4:
-        found = [(features.to(device), labels.to(device)) for features, labels in found]
-    return found[0], found[-1]
+    for _ in backbones:
+        found = [(features.pop(0), labels) for features, labels in read]
+        if sum(features.nbytes for features, _ in found) < free_memory(device) // 4:
+            found = [(features.to(device), labels.to(device)) for features, labels in found]
+        yield found[0], found[-1]

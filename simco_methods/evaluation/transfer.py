@@ -180,8 +180,8 @@ def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str
             torch.manual_seed(settings.seed)
             networks["untrained_"] = build(encoder.card).eval().to(encoder.device)
     found = {}
-    for name, network in networks.items():
-        sets = bank_and_query_features(network, *loaders, encoder.device)
+    features = bank_and_query_features(list(networks.values()), *loaders, encoder.device)
+    for name, sets in zip(networks, features, strict=True):
         check_finite(*(features for features, _ in sets))
         found[f"{name}knn_acc1"], found[f"{name}knn_acc5"] = knn_accuracy(
             *sets[0],

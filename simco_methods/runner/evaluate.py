@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -12,29 +14,34 @@ from simco_methods.host.knn import knn_accuracy
 
 
 def offline_knn(
-    model: nn.Module, data: PretrainData, device: torch.device, k: int, distance: str
-) -> dict[str, float]:
-    """``knn_acc1`` and ``knn_acc5`` in percent of the model's backbone in eval mode.
+    models: Sequence[nn.Module], data: PretrainData, device: torch.device, k: int, distance: str
+) -> list[dict[str, float]]:
+    """``knn_acc1`` and ``knn_acc5`` in percent of each model's backbone in eval mode.
 
-    Nothing where no image of a side has a label. The model is left on the device and in the mode
-    that it was in.
+    Nothing where no image of a side has a label. The models are left on the device and in the mode
+    that they were in.
     """
     if any((images.labels == UNLABELLED).all() for images in (data.train, data.val)):
-        return {}
-    backbone = model.backbone
-    was_training, was_on = backbone.training, next(backbone.parameters()).device
-    backbone.to(device).eval()
-    bank, queries = bank_and_query_features(
-        backbone, data.bank_dataloader(), data.val_dataloader(), device
+        return [{} for _ in models]
+    backbones = [model.backbone for model in models]
+    before = [(b.training, next(b.parameters()).device) for b in backbones]
+    for backbone in backbones:
+        backbone.to(device).eval()
+    features = bank_and_query_features(
+        backbones, data.bank_dataloader(), data.val_dataloader(), device
     )
-    backbone.to(was_on).train(was_training)
-    kept = queries[1] >= 0
-    acc1, acc5 = knn_accuracy(
-        *bank,
-        queries[0][kept],
-        queries[1][kept],
-        k=k,
-        distance=distance,
-        num_classes=model.num_classes,
-    )
-    return {"knn_acc1": acc1, "knn_acc5": acc5}
+    found = []
+    for model, (bank, queries) in zip(models, features, strict=True):
+        kept = queries[1] >= 0
+        acc1, acc5 = knn_accuracy(
+            *bank,
+            queries[0][kept],
+            queries[1][kept],
+            k=k,
+            distance=distance,
+            num_classes=model.num_classes,
+        )
+        found.append({"knn_acc1": acc1, "knn_acc5": acc5})
+    for backbone, (was_training, was_on) in zip(backbones, before, strict=True):
+        backbone.to(was_on).train(was_training)
+    return found

@@ -46,6 +46,7 @@ class Run:
     Attributes:
         cfg: the completed config.
         folder: where it goes.
+        parsed: the config that the model was built from.
         resume: the checkpoint that it continues from, None for a new run.
         left_out: a line for each set of images of which some cannot be read.
     """
@@ -56,6 +57,7 @@ class Run:
     recorder: Recorder
     data: PretrainData
     model: LightningModule
+    parsed: DictConfig
     resume: Path | None
     left_out: list[str]
 
@@ -89,8 +91,6 @@ class Run:
         cfg, trainer, data = self.cfg, self.trainer, self.data
         if trainer.is_global_zero:
             print("\n".join(introduction(self)), flush=True)
-            if self._measures_knn and self.resume is None:
-                self.recorder.untrained = self._knn()
         # Evaluating, or not, must not change what is drawn in training.
         seed_everything(cfg.seed, workers=True)
         started = time.time()
@@ -146,8 +146,15 @@ class Run:
         return wanted and self.data.val is not None and labelled
 
     def _knn(self) -> dict[str, float]:
+        """Of the trained encoder; that of the untrained one is left to the recorder."""
         settings, device = self.cfg.knn_eval, self.trainer.strategy.root_device
-        return offline_knn(self.model, self.data, device, settings.k, settings.distance_func)
+        models = [self.model]
+        if not self.recorder.untrained:  # earlier versions measured it before training
+            models.append(build_model(self.parsed))
+        found = offline_knn(models, self.data, device, settings.k, settings.distance_func)
+        if len(found) > 1:
+            self.recorder.untrained = found[1]
+        return found[0]
 
 
 def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = None) -> Run | Path:
@@ -210,19 +217,29 @@ def _prepare(
     data.check_size(world_size)
     data.choose_loader()
 
-    seed_everything(cfg.seed, workers=True)
-    with refusals_named(cfg.method):
-        model = find_method(cfg.method)(parsed)
+    model = build_model(parsed)
     if cfg.on_nonfinite == "skip" and not hasattr(model, "step_left_out"):
         raise ValueError(f"on_nonfinite=skip: solo-learn's own {cfg.method} must stop")
     if cfg.analysis.enabled:
         check_projector(model)
-    if not cfg.performance.disable_channel_last:
-        model = model.to(memory_format=torch.channels_last)
     if trainer.is_global_zero:
-        folder.create(parsed)
+        folder.create(model.cfg)
     path = resume.path if resume else None
-    return Run(cfg, folder, trainer, recorder, data, model, path, left_out)
+    return Run(cfg, folder, trainer, recorder, data, model, parsed, path, left_out)
+
+
+def build_model(parsed: DictConfig) -> LightningModule:
+    """The untrained model of a parsed config, which is not changed: the same at every call.
+
+    Raises:
+        ValueError: settings that the method refuses, by name.
+    """
+    seed_everything(parsed.seed, workers=True)
+    with refusals_named(parsed.method):
+        model = find_method(parsed.method)(parsed.copy())
+    if not parsed.performance.disable_channel_last:
+        model = model.to(memory_format=torch.channels_last)
+    return model
 
 
 def pretrain(cfg: DictConfig) -> Path:

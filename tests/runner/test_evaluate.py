@@ -34,5 +34,5 @@ def test_unlabelled_queries_do_not_count():
     model = nn.Module()
     model.backbone, model.num_classes = nn.Linear(3, 3, bias=False), 3
     nn.init.eye_(model.backbone.weight)
-    found = offline_knn(model, Data(), torch.device("cpu"), k=3, distance="cosine")
+    [found] = offline_knn([model], Data(), torch.device("cpu"), k=3, distance="cosine")
     assert found["knn_acc1"] == 100.0

@@ -10,10 +10,12 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from simco_methods import compiling
+from simco_methods.config import complete, parse
 from simco_methods.host import HOST
 from simco_methods.methods import METHODS
 from simco_methods.report import report
 from simco_methods.runner import train
+from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.recorder import LOSSES
 from simco_methods.runner.train import pretrain
 from tests.helpers import BASELINES, LEAVES, compose_config
@@ -240,6 +242,48 @@ def test_an_explicit_checkpoint_extends_a_run(tmp_path):
                 resume_from_checkpoint=checkpoint,
             )
         )
+
+
+@pytest.mark.parametrize("leaf", [*OURS, *THEIRS])
+def test_the_untrained_network_is_made_again_bit_for_bit(leaf):
+    parsed = parse(complete(quick(leaf, None)), 1)
+    asked = OmegaConf.to_container(parsed)
+    first = train.build_model(parsed).state_dict()
+    torch.rand(7), np.random.rand(7)
+    second = train.build_model(parsed).state_dict()
+    assert first.keys() == second.keys() and OmegaConf.to_container(parsed) == asked
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+
+
+def test_the_untrained_encoder_is_measured_after_training(tmp_path, monkeypatch):
+    """As it was before the first step, also for a run that goes on from a checkpoint."""
+    cfg = quick("digits/mocov2", tmp_path / "run", knn_eval__offline=True, max_epochs=1)
+    run = train.prepare(cfg)
+    arguments = run.data, torch.device("cpu"), cfg.knn_eval.k, cfg.knn_eval.distance_func
+    [before] = offline_knn([run.model], *arguments)
+    epochs = []
+
+    def measured(*arguments):
+        epochs.append(len(run.recorder.history))
+        return offline_knn(*arguments)
+
+    monkeypatch.setattr(train, "offline_knn", measured)
+    folder = run.fit()
+    assert epochs == [1]
+    untrained = {f"untrained_{key}": value for key, value in before.items()}
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary.items() >= untrained.items() and summary["knn_acc1"] != before["knn_acc1"]
+    checkpoint = folder / "checkpoints" / "last.ckpt"
+    longer = {"knn_eval__offline": True, "resume_from_checkpoint": str(checkpoint)}
+    again = pretrain(quick("digits/mocov2", tmp_path / "longer", **longer))
+    assert json.loads((again / "summary.json").read_text()).items() >= untrained.items()
+
+    # A checkpoint of earlier versions holds what was measured before training.
+    state = torch.load(checkpoint, weights_only=True)
+    state["callbacks"]["Recorder"]["untrained"] = {"knn_acc1": 12.5, "knn_acc5": 50.0}
+    torch.save(state, checkpoint)
+    again = pretrain(quick("digits/mocov2", tmp_path / "older", **longer))
+    assert json.loads((again / "summary.json").read_text())["untrained_knn_acc1"] == 12.5
 
 
 def test_checkpoints_of_something_else_are_named(tmp_path):
