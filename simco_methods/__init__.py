@@ -8,10 +8,11 @@ the methods are in :mod:`simco_methods.methods`, the trainer in :mod:`simco_meth
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from simco_methods.data.folders import image_files
     from simco_methods.encoder import Encoder, load_encoder
 
 __version__ = "0.1.0"
-__all__ = ["Encoder", "__version__", "load_encoder"]
+__all__ = ["Encoder", "__version__", "image_files", "load_encoder"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,4 +21,8 @@ def __getattr__(name: str) -> Any:
         from simco_methods import encoder
 
         return getattr(encoder, name)
+    if name == "image_files":
+        from simco_methods.data.folders import image_files
+
+        return image_files
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from simco_methods.data.images import UNLABELLED, ImageSet
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 
 
-def image_files(folder: Path, others: Counter[str] | None = None) -> Iterator[str]:
+def image_files(folder: str | Path, others: Counter[str] | None = None) -> Iterator[str]:
     """All image files below ``folder``, in sorted order; hidden ones are left out.
 
     Links are followed, but into no folder twice, nor back into one that holds ``folder``.
@@ -27,6 +27,7 @@ def image_files(folder: Path, others: Counter[str] | None = None) -> Iterator[st
     Raises:
         OSError: a folder that cannot be listed, by its path.
     """
+    folder = Path(folder)
     start = folder.absolute()
     around = {start.parent.resolve(), *start.parent.resolve().parents, *start.resolve().parents}
     seen = {file_identity(parent) for parent in around}

@@ -4,32 +4,47 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from torch import Tensor, nn
 
-from simco_methods.data.decode import read_rgb
+from simco_methods.data.decode import printable, read_rgb
+from simco_methods.data.folders import endings, folder_images
 from simco_methods.encoder.card import Card
 
 
-class Encoder(nn.Module):
+class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, nn.Module):
     """A backbone without its head, and the preprocessing of its images.
 
-    As a module it maps normalised images to features and can be trained on; :meth:`transform` maps
-    images as they are, and makes it a step of scikit-learn's pipelines, which leave it as it is.
+    As a module it maps normalised images to features and can be trained on. As a scikit-learn
+    transformer it maps images as they are, or their paths, by :meth:`transform`; fitting changes
+    nothing.
+
+    Its parameters, for ``set_params`` and ``GridSearchCV``, are ``batch_size`` and ``normalize``.
+    ``clone``, which scikit-learn calls for each fit, copies these and shares the backbone: training
+    that or moving it to another device changes every clone. ``copy.deepcopy`` copies the weights.
 
     Args:
         backbone: (N, 3, S, S) to (N, F).
         card: what is known of it.
+        batch_size: images that :meth:`transform` holds at a time; changes nothing but memory and
+            speed.
+        normalize: whether :meth:`transform` scales each row to unit length.
     """
 
-    def __init__(self, backbone: nn.Module, card: Card):
+    def __init__(
+        self, backbone: nn.Module, card: Card, *, batch_size: int = 256, normalize: bool = False
+    ):
         super().__init__()
         self.backbone, self.card = backbone, card
+        self.batch_size, self.normalize = batch_size, normalize
 
     @property
     def features(self) -> int:
@@ -74,52 +89,106 @@ class Encoder(nn.Module):
         return self.card.preprocessing(as_picture(image))
 
     @torch.no_grad()
-    def transform(self, images: Sequence[Any] | np.ndarray, batch_size: int = 256) -> np.ndarray:
-        """Features (N, F) float32 of N images, in evaluation mode.
+    def transform(self, X: Any) -> np.ndarray:
+        """Features of images, in evaluation mode.
 
         Args:
-            images: an array (N, H, W, 3) or (N, H, W) of uint8, or N images of any size as
-                :meth:`preprocess` takes them.
-            batch_size: images at a time; changes nothing but memory.
+            X: N images, or an iterable of them (a list, a generator, a column of a table), of any
+                size and each as :meth:`preprocess` takes it; an array (N, H, W, 3) or (N, H, W) of
+                uint8; one path or Pillow image; or a folder, of which all images are taken, at any
+                depth, in the order of :func:`simco_methods.image_files`.
+
+        Returns:
+            (N, F) float32, or the table that ``set_output`` asks for.
 
         Raises:
-            UnreadableImage, ValueError: see :meth:`preprocess`; one image alone.
+            FileNotFoundError: a folder without images.
+            UnreadableImage, ValueError: see :meth:`preprocess`; a table of several columns, an
+                array of one image, a parameter out of its range.
         """
-        alone = isinstance(images, str | os.PathLike | Image.Image)
-        shape = np.shape(images) if isinstance(images, np.ndarray | Tensor) else ()
-        if alone or (len(shape) == 3 and shape[2] == 3):
-            raise ValueError("images must be a sequence of images, got one; put it into a list")
-        was_training, dtype = self.training, next(self.backbone.parameters()).dtype
+        size, normalize = self.batch_size, self.normalize
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ValueError(f"batch_size={size!r}: must be an integer from 1 on")
+        if not isinstance(normalize, bool | np.bool_):
+            raise ValueError(f"normalize={normalize!r}: must be True or False")
+        images, dtype = _images(X), next(self.backbone.parameters()).dtype
+        training = [module for module in self.modules() if module.training]
         self.eval()
+        found = [torch.empty(0, self.features)]
         try:
-            found = [
-                self(batch.to(self.device, dtype)).float().cpu()
-                for batch in self._batches(images, batch_size)
-            ]
+            while batch := [self.preprocess(image) for image in islice(images, size)]:
+                features = self(torch.stack(batch).to(self.device, dtype)).float()
+                found.append((nn.functional.normalize(features) if normalize else features).cpu())
         finally:
-            self.train(was_training)
-        return torch.cat(found).numpy() if found else np.empty((0, self.features), np.float32)
+            for module in training:
+                module.training = True
+        return torch.cat(found).numpy()
 
-    def fit(self, images: Any = None, labels: Any = None) -> Encoder:
-        """Changes nothing: for scikit-learn's pipelines, in which every step is fitted.
+    def fit(self, X: Any = None, y: Any = None) -> Encoder:
+        """Changes nothing.
 
         Args:
-            images, labels: not looked at.
+            X, y: not looked at.
         """
         return self
 
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import Tags, TargetTags, TransformerTags
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters; backbone and card, which make it the encoder that it is, are none.
 
-        return Tags(None, TargetTags(required=False), TransformerTags(), requires_fit=False)
+        Args:
+            deep: changes nothing.
+        """
+        return {"batch_size": self.batch_size, "normalize": self.normalize}
+
+    @property
+    def _n_features_out(
+        self,
+    ) -> int:  # of which get_feature_names_out makes encoder0, encoder1, ...
+        return self.features
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:  # asked for by scikit-learn 1.6 and later
+        tags = super().__sklearn_tags__()
+        tags.requires_fit, tags.no_validation = False, True
+        tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+        tags.input_tags.string = True
+        tags.transformer_tags.preserves_dtype = []  # always float32
+        return tags
 
     def __sklearn_clone__(self) -> Encoder:
-        # Cross-validation copies what it fits; here nothing is fitted.
-        return self
+        # Without this, clone would build it from its parameters alone.
+        copied = type(self)(self.backbone, self.card, **self.get_params())
+        copied.training = self.training
+        copied._sklearn_output_config = dict(vars(self).get("_sklearn_output_config", {}))
+        return copied
 
-    def _batches(self, images: Sequence[Any], size: int) -> Iterator[Tensor]:
-        for first in range(0, len(images), size):
-            yield torch.stack([self.preprocess(image) for image in images[first : first + size]])
+
+def _images(X: Any) -> Iterator[Any]:
+    """The images of what :meth:`Encoder.transform` takes, one at a time."""
+    if isinstance(X, str | os.PathLike) and os.path.isdir(X):
+        found = folder_images(X, labelled=False)
+        if found.others:
+            warnings.warn(f"{printable(X)}: left out {endings(found.others)}", stacklevel=5)
+        return iter(found.images)
+    if isinstance(X, str | os.PathLike | Image.Image):
+        return iter([X])
+    shape = getattr(X, "shape", ())
+    if len(shape) == 3 and shape[2] == 3:
+        raise ValueError(
+            f"an array of shape {tuple(shape)} is one image; put it into a list, [image]"
+        )
+    if hasattr(X, "columns") and shape[1] != 1:
+        raise ValueError(
+            "images must be one column, of their paths for instance; the table has "
+            f"{', '.join(map(str, X.columns))}"
+        )
+    if len(shape) == 2 and shape[1] == 1:
+        return iter(np.asarray(X)[:, 0])
+    if not isinstance(X, Iterable):
+        raise ValueError(f"images must be a path, a folder or a sequence of images, got {X!r}")
+    return iter(X)
 
 
 def weights_digest(module: nn.Module) -> str:
