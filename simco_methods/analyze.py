@@ -46,6 +46,7 @@ def analyze(checkpoint: str | Path, settings: Settings) -> Path:
             left_out[name] = missing
     facts = _facts(samples)
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
+    print("".join(f"note: {note}\n" for note in samples.images.notes), end="", flush=True)
     folder = settings.out_folder(checkpoint)
     findings = []
     for name in names:

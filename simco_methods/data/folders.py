@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from simco_methods.data.decode import printable
+from simco_methods.data.decode import ENDINGS, EXTENSIONS, INSTALL, printable
 from simco_methods.data.images import UNLABELLED, ImageSet
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
+_SHOWN = 5  # endings, or names, in a line
 
 
 def image_files(folder: str | Path, others: Counter[str] | None = None) -> Iterator[str]:
@@ -22,7 +22,7 @@ def image_files(folder: str | Path, others: Counter[str] | None = None) -> Itera
 
     Args:
         folder: where to look.
-        others: counts here the files that are no images by their names, by ending.
+        others: counts here the files whose endings are not read, by ending.
 
     Raises:
         OSError: a folder that cannot be listed, by its path.
@@ -48,7 +48,11 @@ def image_files(folder: str | Path, others: Counter[str] | None = None) -> Itera
             if name.lower().endswith(EXTENSIONS):
                 yield os.path.join(root, name)
             elif others is not None:
-                others[os.path.splitext(name)[1].lower()] += 1
+                others[_ending(name)] += 1
+
+
+def _ending(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
 
 
 def file_identity(path: str | Path) -> tuple[int, int]:
@@ -78,27 +82,30 @@ def folder_images(
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {printable(folder)}")
-    others: Counter[str] = Counter()
     if not labelled:
+        others: Counter[str] = Counter()
         paths = list(image_files(folder, others))
         if not paths:
             raise FileNotFoundError(
                 f"no image ({', '.join(EXTENSIONS)}) in or below {printable(folder)}"
                 + _not_read(others)
             )
-        return ImageSet(paths, np.full(len(paths), UNLABELLED), [], dict(others))
-    per_class = {name: list(image_files(folder / name, others)) for name in class_folders(folder)}
+        return ImageSet(paths, np.full(len(paths), UNLABELLED), [], left_out_lines(folder, others))
+    left_out = {name: Counter() for name in class_folders(folder)}
+    per_class = {name: list(image_files(folder / name, left_out[name])) for name in left_out}
     per_class = {name: paths for name, paths in per_class.items() if paths}
+    others, loose = sum(left_out.values(), Counter()), 0
+    for entry in os.scandir(folder):
+        if not entry.name.startswith(".") and not _is_folder(entry):
+            if entry.name.lower().endswith(EXTENSIONS):
+                loose += 1
+            else:
+                others[_ending(entry.name)] += 1
     if not per_class:
         raise FileNotFoundError(
             f"no class folder with images in {printable(folder)}{_not_read(others)}; for images "
             "without labels set data.no_labels=true"
         )
-    loose = sum(
-        entry.name.lower().endswith(EXTENSIONS) and not _is_folder(entry)
-        for entry in os.scandir(folder)
-        if not entry.name.startswith(".")
-    )
     if loose:
         raise ValueError(
             f"{printable(folder)} holds {loose} images beside its class folders "
@@ -111,11 +118,23 @@ def folder_images(
     if unknown:
         raise ValueError(
             f"{printable(folder)} has the class folders {_listed(unknown)}, which the training "
-            "images lack"
+            "images lack (a class folder in which no image can be read is no class)"
         )
     paths = [path for found in per_class.values() for path in found]
     labels = [number[name] for name, found in per_class.items() for _ in found]
-    return ImageSet(paths, np.asarray(labels, dtype=np.int64), names, dict(others))
+    notes = left_out_lines(folder, others)
+    without = {name: found for name, found in left_out.items() if name not in per_class}
+    if without:
+        shown = [
+            f"{printable(name)} ({endings(found) if found else 'empty'})"
+            for name, found in list(without.items())[:_SHOWN]
+        ]
+        more = f", and {len(without) - _SHOWN:,} more" if len(without) > _SHOWN else ""
+        notes.append(
+            f"{printable(folder)}: class folders without a readable image, left out: "
+            f"{', '.join(shown)}{more}"
+        )
+    return ImageSet(paths, np.asarray(labels, dtype=np.int64), names, notes)
 
 
 def class_folders(folder: str | Path) -> list[str]:
@@ -134,20 +153,43 @@ def _is_folder(entry: os.DirEntry) -> bool:
         return False
 
 
-def endings(others: dict[str, int]) -> str:
+def endings(others: Mapping[str, int]) -> str:
     """``12 .heic, 3 .txt files``, the most frequent first."""
     counts = sorted(others.items(), key=lambda item: (-item[1], item[0]))
-    shown = ", ".join(f"{count:,} {printable(end) or 'nameless'}" for end, count in counts[:5])
-    more = sum(count for _, count in counts[5:])
-    return shown + (f" and {more:,} other files" if more else " files")
+    shown = ", ".join(f"{count:,} {printable(end) or 'nameless'}" for end, count in counts[:_SHOWN])
+    more = sum(count for _, count in counts[_SHOWN:])
+    if more:
+        return f"{shown} and {more:,} other files"
+    return f"{shown} file{'s' if sum(others.values()) > 1 else ''}"
+
+
+def left_out_lines(folder: str | Path, others: Mapping[str, int]) -> list[str]:
+    """A line with the number of files in ``folder`` that are not read, by ending; none if all are.
+
+    Args:
+        folder: that they are in.
+        others: as :func:`image_files` counts them.
+    """
+    if not others:
+        return []
+    hint = _hint(others)
+    return [f"{printable(folder)}: left out: {endings(others)}{hint and f' ({hint})'}"]
+
+
+def _hint(others: Mapping[str, int]) -> str:
+    """How to have files read that are photographs by their names."""
+    there = {name: [end for end in ENDINGS[name] if end in others] for name in INSTALL}
+    hints = [f"to read {', '.join(ends)}: {INSTALL[name]}" for name, ends in there.items() if ends]
+    return "; ".join([*hints, "or convert them to JPEG"]) if hints else ""
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(printable, names))
 
 
-def _not_read(others: Counter[str]) -> str:
+def _not_read(others: Mapping[str, int]) -> str:
     """What a folder without images does hold, for a message."""
     if not others:
         return ""
-    return f" (it holds {endings(others)}, which are not read)"
+    hint = _hint(others)
+    return f" (it holds {endings(others)}, which are not read{hint and f'; {hint}'})"

@@ -24,13 +24,13 @@ class ImageSet:
         images: a uint8 array (N, H, W, 3), or the N files' paths.
         labels: (N,) int64.
         classes: the classes' names, empty if nothing is labelled.
-        others: how many files beside them are no images by their names, by ending.
+        notes: what is to be said of them, such as files that are left out, a line each.
     """
 
     images: np.ndarray | Sequence[str]
     labels: np.ndarray
     classes: list[str]
-    others: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -105,7 +105,7 @@ def leave_out_unreadable(
             f"{known[names[0]]}; nor can any other of the {len(images):,} images be read",
         )
     kept = images.select(rows)
-    kept = SkippingImages(kept.images, kept.labels, kept.classes, kept.others)
+    kept = SkippingImages(kept.images, kept.labels, kept.classes, kept.notes)
     return kept, dict(known)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from simco_methods.data.decode import printable
-from simco_methods.data.folders import folder_images, image_files
+from simco_methods.data.folders import folder_images, image_files, left_out_lines
 from simco_methods.progress import track
 
 
@@ -33,6 +34,7 @@ class Listing:
     Attributes:
         count: how many there were in the first walk.
         digest: 16 hex digits of their paths, sizes and times of change in the first walk.
+        notes: a line with the number of other files in it, if there are any.
 
     Raises:
         FileNotFoundError: no folder, or no image in it.
@@ -46,6 +48,7 @@ class Listing:
         if not self.count:
             folder_images(folder, labelled=False)  # says what is wrong
         self.digest = self._found.hexdigest()[:16]
+        self.notes = left_out_lines(folder, self._others)
 
     def __iter__(self) -> Iterator[str]:
         """The paths.
@@ -61,9 +64,9 @@ class Listing:
             )
 
     def _walk(self) -> Iterator[str]:
-        self._found = hashlib.sha256()
+        self._found, self._others = hashlib.sha256(), Counter()
         start = len(os.path.join(self.folder, ""))
-        for path in image_files(self.folder):
+        for path in image_files(self.folder, self._others):
             try:
                 status = os.stat(path)
                 what = status.st_size, status.st_mtime_ns

@@ -66,6 +66,7 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
     queries = read_queries(settings.query or [], folder)
     encoder = settings.load(str(source))
     listing = Listing(folder)
+    print("".join(f"note: {note}\n" for note in listing.notes), end="", flush=True)
     for query in queries:
         query.check(settings.neighbours, listing)
     identity = {

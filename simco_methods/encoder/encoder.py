@@ -15,8 +15,8 @@ from PIL import Image
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from torch import Tensor, nn
 
-from simco_methods.data.decode import printable, read_rgb
-from simco_methods.data.folders import endings, folder_images
+from simco_methods.data.decode import as_rgb, eight_bits, read_rgb
+from simco_methods.data.folders import folder_images
 from simco_methods.encoder.card import Card
 
 
@@ -80,11 +80,12 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         """An image to what the network sees of it, (3, S, S) float32.
 
         Args:
-            image: a Pillow image, a uint8 array (H, W, 3) or (H, W), or a file's path.
+            image: a Pillow image, a file's path, or an array (H, W, 3) or (H, W) of uint8, or of
+                uint16, of which the upper 8 bits are taken.
 
         Raises:
             UnreadableImage: a file that cannot be read as an image, by its path.
-            ValueError: an array of another shape or type.
+            ValueError: an array of another shape or type; a Pillow image of mode I or F.
         """
         return self.card.preprocessing(as_picture(image))
 
@@ -95,7 +96,7 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         Args:
             X: N images, or an iterable of them (a list, a generator, a column of a table), of any
                 size and each as :meth:`preprocess` takes it; an array (N, H, W, 3) or (N, H, W) of
-                uint8; one path or Pillow image; or a folder, of which all images are taken, at any
+                uint8 or uint16; one path or Pillow image; or a folder, of which all images are taken, at any
                 depth, in the order of :func:`simco_methods.image_files`.
 
         Returns:
@@ -169,8 +170,8 @@ def _images(X: Any) -> Iterator[Any]:
     """The images of what :meth:`Encoder.transform` takes, one at a time."""
     if isinstance(X, str | os.PathLike) and os.path.isdir(X):
         found = folder_images(X, labelled=False)
-        if found.others:
-            warnings.warn(f"{printable(X)}: left out {endings(found.others)}", stacklevel=5)
+        for note in found.notes:
+            warnings.warn(note, stacklevel=5)
         return iter(found.images)
     if isinstance(X, str | os.PathLike | Image.Image):
         return iter([X])
@@ -203,12 +204,20 @@ def weights_digest(module: nn.Module) -> str:
 def as_picture(image: Image.Image | np.ndarray | str | os.PathLike) -> Image.Image:
     """An image as an RGB picture; arguments and errors as of :meth:`Encoder.preprocess`."""
     if isinstance(image, Image.Image):
-        return image.convert("RGB")
+        try:
+            return as_rgb(image)
+        except ValueError as error:
+            raise ValueError(f"cannot take a Pillow image: {error}") from error
     if isinstance(image, str | os.PathLike):
         return read_rgb(os.fspath(image))
     array = np.asarray(image)
+    if array.dtype.kind == "u" and array.dtype.itemsize == 2:  # in any order of bytes
+        array = eight_bits(array)
     if array.dtype != np.uint8:
-        raise ValueError(f"an image must be an array of uint8 from 0 to 255, got {array.dtype}")
+        raise ValueError(
+            "an image must be an array of uint8 from 0 to 255, or of uint16 from 0 to 65535, got "
+            f"{array.dtype}"
+        )
     if not array.size or not (array.ndim == 2 or (array.ndim == 3 and array.shape[2] == 3)):
         raise ValueError(f"an image must have the shape (H, W, 3) or (H, W), got {array.shape}")
     return Image.fromarray(array).convert("RGB")

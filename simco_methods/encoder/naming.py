@@ -72,9 +72,22 @@ def transform_lines(card: Card) -> list[str]:
     """Lines that make ``transform``, from a Pillow image to what the network sees of it."""
     seen = card.preprocessing
     return [
+        "import numpy as np",
+        "from PIL import Image, ImageOps",
         "from torchvision import transforms as T",
+        "",
+        "def to_rgb(image):  # upright, 8 bits",
+        "    ImageOps.exif_transpose(image, in_place=True)",
+        '    if image.mode[:4] == "I;16" or image.mode == "I" and image.format in ("PNG", "PPM"):',
+        '        tags = getattr(image, "tag_v2", {})  # TIFF: bits, and whether white is 0',
+        '        grey = (np.asarray(image) >> tags.get(258, [16])[0] - 8).astype("uint8")',
+        "        image = Image.fromarray(255 - grey if tags.get(262) == 0 else grey)",
+        '    if image.mode in ("I", "F"):',
+        '        raise ValueError(f"mode {image.mode}: scale the image to 8 bits first")',
+        '    return image.convert("RGB")',
+        "",
         "transform = T.Compose([",
-        '    T.Lambda(lambda image: image.convert("RGB")),',
+        "    T.Lambda(to_rgb),",
         f"    T.Resize({seen.resize}, T.InterpolationMode.BICUBIC), T.CenterCrop({seen.size}),",
         f"    T.ToTensor(), T.Normalize({list(seen.mean)}, {list(seen.std)}),",
         "])",

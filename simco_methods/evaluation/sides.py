@@ -155,6 +155,7 @@ def _labelled(
         if said == str(error):
             raise
         raise type(error)(f"{said}: an evaluation needs a folder for each class") from error
+    notes += [note for note in images.notes if note not in notes]
     if data.get("on_error") == "skip":
         total = len(images)
         images, left_out = leave_out_unreadable(images)

@@ -140,6 +140,8 @@ def _row(
     print(
         f"{dataset.name}: {images['train']:,} images, {images['test']:,} to test on, "
         f"{images['classes']} classes",
+        *(f"  note: {note}" for note in sides.notes),
+        sep="\n",
         flush=True,
     )
     found = _knn(encoder, sides, settings)

@@ -84,6 +84,8 @@ def shown_images(encoder: Encoder, settings: VisualizeSettings) -> Shown:
             raise ValueError("split=val: there is no data.val_path")
         images = load_images(data, split)
         what = f"{data.dataset}, {'test' if split == 'val' else 'training'} images"
+    for note in images.notes:
+        print(f"note: {note}", flush=True)
     total = len(images)
     rows = spread(images.labels, min(settings.images, total), settings.seed)
     chosen = images.select(rows)

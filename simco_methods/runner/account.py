@@ -40,7 +40,7 @@ def introduction(run: Run) -> list[str]:
     if cfg.debug_augmentations:
         lines += [f"  {ViewSettings.from_config(view)}" for view in cfg.augmentations]
     said = notes(cfg, train_images=len(data.train), world_size=run.world_size)
-    lines += [f"  note: {line}" for line in (*run.left_out, *said)]
+    lines += [f"  note: {line}" for line in (*dict.fromkeys(run.left_out), *said)]
     if run.resume:
         lines.append(f"  continues from {run.resume}")
     return lines

@@ -48,7 +48,7 @@ class Run:
         folder: where it goes.
         parsed: the config that the model was built from.
         resume: the checkpoint that it continues from, None for a new run.
-        left_out: a line for each set of images of which some cannot be read.
+        left_out: what is left out of the images, a line each.
     """
 
     cfg: DictConfig
@@ -199,9 +199,11 @@ def _prepare(
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
     device = trainer.strategy.root_device
-    images, left_out = images or read_images(parsed.data), []
+    images = images or read_images(parsed.data)
+    left_out = [note for found in images if found for note in found.notes]
     if cfg.data.on_error == "skip":
-        images, left_out = readable_only(images, folder.unreadable)
+        images, unreadable = readable_only(images, folder.unreadable)
+        left_out += unreadable
     check_limits(
         parsed,
         train_images=len(images[0]),

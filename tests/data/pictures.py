@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from omegaconf import OmegaConf
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from simco_methods.data import ImageSet, PretrainData
+from simco_methods.data.decode import FORMATS
 from simco_methods.data.transforms import Preprocessing
 
 SIDE = 16
@@ -33,6 +35,26 @@ def encoded(image: Image.Image, kind: str, **options) -> bytes:
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
+
+
+def lying(image: Image.Image, kind: str, orientation: int = 6, **options) -> bytes:
+    """A picture that its EXIF orientation (6: by a quarter to the right) says how to turn."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    return encoded(image, kind, exif=exif, **options)
+
+
+def tags_last(content: bytes) -> bytes:
+    """A PNG with its EXIF behind the pixels, where the standard allows it too."""
+    start = content.index(b"eXIf") - 4
+    end = start + 12 + struct.unpack(">I", content[start : start + 4])[0]
+    return content[:start] + content[end:-12] + content[start:end] + content[-12:]
+
+
+def _xmp(orientation: int) -> PngInfo:
+    info = PngInfo()
+    info.add_itxt("XML:com.adobe.xmp", f'<rdf:Description tiff:Orientation="{orientation}"/>')
+    return info
 
 
 def rgb() -> Image.Image:
@@ -107,6 +129,10 @@ def _big_endian() -> Image.Image:
     return Image.frombytes("I;16B", SIZE, DEEP.astype(">u2").tobytes())
 
 
+# A quarter to the left: what a camera that was held upright stores.
+_LYING = Image.fromarray(np.rot90(COLOURS).copy())
+_DEEP_LYING = Image.fromarray(np.rot90(DEEP).copy())
+BLOCKS = _random.integers(30, 220, (2, 2, 3), dtype=np.uint8).repeat(8, axis=0).repeat(8, axis=1)
 _GREY = np.repeat(GREY[..., None], 3, axis=-1)
 _FLAT = _flat(200, 120, 40)
 _JPEG = encoded(Image.fromarray(_FLAT), "JPEG", quality=95)
@@ -173,7 +199,44 @@ RIGHT = {
     "cmyk": ("jpg", _without_adobe(encoded(_inked(), "JPEG", quality=95)), _INKED, 3),
     "ycbcr": ("tif", encoded(rgb().convert("YCbCr"), "TIFF"), COLOURS, 3),
     "lab": ("tif", encoded(_REDDISH, "TIFF"), _flat(255, 0, 0), 6),
+    "jfif": ("jfif", _JPEG, _FLAT, 3),
+    "1 bit pbm": (
+        "pbm",
+        encoded(Image.fromarray(BITS), "PPM"),
+        BITS[..., None] * _flat(255, 255, 255),
+        0,
+    ),
+    "lying jpeg": (
+        "jpg",
+        lying(Image.fromarray(np.rot90(BLOCKS).copy()), "JPEG", quality=95, subsampling=0),
+        BLOCKS,
+        4,
+    ),
+    "lying png": ("png", lying(_LYING, "PNG"), COLOURS, 0),
+    "lying png, tags last": ("png", tags_last(lying(_LYING, "PNG")), COLOURS, 0),
+    "lying png by xmp": ("png", encoded(_LYING, "PNG", pnginfo=_xmp(6)), COLOURS, 0),
+    "lying webp": ("webp", lying(_LYING, "WEBP", lossless=True), COLOURS, 0),
+    "lying tiff": ("tif", lying(_LYING, "TIFF"), COLOURS, 0),
+    "lying tiff lzw": ("tif", lying(_LYING, "TIFF", compression="tiff_lzw"), COLOURS, 0),
+    "lying 16 bits": ("png", lying(_DEEP_LYING, "PNG"), _GREY, 0),
+    "lying 16 bits tiff": ("tif", lying(_DEEP_LYING, "TIFF"), _GREY, 0),
+    "lying palette": ("png", lying(_palette().transpose(2), "PNG"), COLOURS, 0),
+    "broken exif": ("png", encoded(rgb(), "PNG", exif=b"Exif\0\0II*\0\xff\xff"), COLOURS, 0),
+    "orientation 9": ("png", lying(rgb(), "PNG", 9), COLOURS, 0),
 }
+if "JPEG2000" in FORMATS:
+    RIGHT |= {
+        "jpeg 2000": ("jp2", encoded(rgb(), "JPEG2000"), COLOURS, 0),
+        "jpeg 2000 without a box": ("J2K", encoded(rgb(), "JPEG2000", no_jp2=True), COLOURS, 0),
+        "16 bits jpeg 2000": ("jp2", encoded(Image.fromarray(DEEP), "JPEG2000"), _GREY, 0),
+    }
+if "AVIF" in FORMATS:
+    _BLOCKS_LYING = Image.fromarray(np.rot90(BLOCKS).copy())
+    _FINE = {"quality": 100, "subsampling": "4:4:4"}
+    RIGHT |= {
+        "avif": ("avif", encoded(Image.fromarray(BLOCKS), "AVIF", **_FINE), BLOCKS, 4),
+        "lying avif": ("avif", lying(_BLOCKS_LYING, "AVIF", **_FINE), BLOCKS, 4),
+    }
 
 _WHOLE = {
     "jpg": encoded(rgb(), "JPEG"),

@@ -8,7 +8,7 @@ import pytest
 
 from simco_methods.config.parse import labelled_folders
 from simco_methods.data import folder_images
-from simco_methods.data.folders import EXTENSIONS, endings, image_files
+from simco_methods.data.folders import EXTENSIONS, image_files
 from tests.data.pictures import encoded, rgb
 
 PNG = encoded(rgb(), "PNG")
@@ -71,23 +71,24 @@ def test_hidden_and_foreign_entries_are_left_out(tmp_path):
         "cat/folder.jpg/3.png",
     )
     (root / "cat/read.me").write_text("")
-    (root / "cat/photo.HEIC").write_bytes(b"")
-    (root / "cat/other.heic").write_bytes(b"")
+    (root / "cat/photo.PSD").write_bytes(b"")
+    (root / "cat/other.psd").write_bytes(b"")
     (root / "cat/nameless").write_bytes(b"")
     images = folder_images(root)
     assert below(root) == ["cat/0.png", "cat/folder.jpg/3.png"] and images.classes == ["cat"]
-    assert images.others == {".me": 1, ".heic": 2, "": 1}
-    assert endings(images.others) == "2 .heic, 1 nameless, 1 .me files"
-    assert folder_images(root, labelled=False).others == images.others
+    (line, classes) = images.notes
+    assert line == f"{root}: left out: 2 .psd, 1 nameless, 1 .me files"
+    assert classes.endswith("class folders without a readable image, left out: __MACOSX (empty)")
+    assert folder_images(root, labelled=False).notes == [line]
 
 
 def test_a_folder_of_other_files_says_what_it_holds(tmp_path):
     (tmp_path / "cat").mkdir()
     for number in range(3):
-        (tmp_path / f"cat/{number}.avif").write_bytes(b"")
-    with pytest.raises(FileNotFoundError, match="holds 3 .avif files, which are not read"):
+        (tmp_path / f"cat/{number}.psd").write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match="holds 3 .psd files, which are not read"):
         folder_images(tmp_path)
-    with pytest.raises(FileNotFoundError, match="no image .*holds 3 .avif files"):
+    with pytest.raises(FileNotFoundError, match="no image .*holds 3 .psd files"):
         folder_images(tmp_path, labelled=False)
 
 
@@ -103,12 +104,48 @@ def test_classes_without_images_are_none(tmp_path):
     (train / "cow/notes.txt").write_text("")
     images = folder_images(train)
     assert images.classes == labelled_folders(train) == ["bird", "cat", "dog"]
+    assert images.notes == [
+        f"{train}: left out: 1 .txt file",
+        f"{train}: class folders without a readable image, left out: ant (empty), cow (1 .txt "
+        "file)",
+    ]
     val = fill(tmp_path / "val", "dog/0.png")
     (val / "unseen").mkdir()
-    assert folder_images(val, classes=images.classes).labels.tolist() == [2]
+    (val / "cat").mkdir()
+    found = folder_images(val, classes=images.classes)
+    assert found.labels.tolist() == [2] and found.notes == [
+        f"{val}: class folders without a readable image, left out: cat (empty), unseen (empty)"
+    ]
     fill(val, "eel/0.png", "fox/0.png")
     with pytest.raises(ValueError, match="val has the class folders eel, fox, which the training"):
         folder_images(val, classes=images.classes)
+
+
+def test_photographs_that_cannot_be_read_here_say_what_reads_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("simco_methods.data.folders.EXTENSIONS", (".png",))
+    root = fill(tmp_path, "cat/0.png", "cat/1.HEIC", "cat/2.avif", "loose.heif", "cat/3.txt")
+    hint = (
+        "to read .avif: pip install -U pillow; to read .heic, .heif: pip install pillow-heif; or "
+        "convert them to JPEG"
+    )
+    said = f"{root}: left out: 1 .avif, 1 .heic, 1 .heif, 1 .txt files ({hint})"
+    assert folder_images(root).notes == [said]
+    assert folder_images(root, labelled=False).notes == [said]
+    (root / "cat/0.png").unlink()
+    with pytest.raises(FileNotFoundError) as caught:
+        folder_images(root)
+    assert str(caught.value) == (
+        f"no class folder with images in {root} (it holds 1 .avif, 1 .heic, 1 .heif, 1 .txt files, "
+        f"which are not read; {hint}); for images without labels set data.no_labels=true"
+    )
+    for number in range(8):
+        (root / f"{number}").mkdir()
+    fill(root, "dog/0.png")
+    assert (
+        folder_images(root)
+        .notes[1]
+        .endswith("left out: 0 (empty), 1 (empty), 2 (empty), 3 (empty), 4 (empty), and 4 more")
+    )
 
 
 def test_odd_names_of_classes_can_be_shown(tmp_path):

@@ -8,10 +8,10 @@ import warnings
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from simco_methods.data import ImageSet, UnreadableImage
-from simco_methods.data.decode import read_rgb
+from simco_methods.data.decode import ENDINGS, EXTENSIONS, FORMATS, as_rgb, read_rgb, read_size
 from simco_methods.data.readable import leave_out_unreadable
 from tests.data.pictures import (
     COLOURS,
@@ -20,8 +20,10 @@ from tests.data.pictures import (
     apart,
     encoded,
     loaders,
+    lying,
     png,
     rgb,
+    tags_last,
     trained_on,
     validated_on,
     write,
@@ -160,6 +162,64 @@ def test_both_loaders_agree_on_odd_sizes(size, crop, tmp_path):
         assert np.abs(one.astype(float).mean() - ramp.mean()) < 3
 
 
+# What each EXIF orientation asks for.
+TURNS = {
+    1: lambda stored: stored,
+    2: np.fliplr,
+    3: lambda stored: np.rot90(stored, 2),
+    4: np.flipud,
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: np.rot90(stored, 2).swapaxes(0, 1),
+    8: np.rot90,
+}
+TURNED = {
+    "png": lambda *args: lying(args[0], "PNG", args[1]),
+    "late.png": lambda *args: tags_last(lying(args[0], "PNG", args[1])),
+    "webp": lambda *args: lying(args[0], "WEBP", args[1], lossless=True),
+    "tif": lambda *args: lying(args[0], "TIFF", args[1]),
+    "lzw.tif": lambda *args: lying(args[0], "TIFF", args[1], compression="tiff_lzw"),
+}
+
+
+@pytest.mark.parametrize("kind", TURNED)
+@pytest.mark.parametrize("orientation", TURNS)
+def test_a_photograph_is_upright(orientation, kind, tmp_path):
+    """The same as an upright copy of it in both loaders, its size from its header too."""
+    stored = COLOURS[:10]
+    upright = np.ascontiguousarray(TURNS[orientation](stored))
+    content = TURNED[kind](Image.fromarray(stored), orientation)
+    images = write(
+        tmp_path, (kind, content), ("png", encoded(Image.fromarray(upright), "PNG")), RIGHT["png"]
+    )
+    path = images.images[0]
+    assert read_size(path) == upright.shape[:2]
+    picture = read_rgb(path)
+    assert np.array_equal(picture, upright) and np.array_equal(as_rgb(picture), upright)
+    with Image.open(path) as image:
+        assert np.array_equal(ImageOps.exif_transpose(image), upright)
+    for loader in ("workers", "device"):
+        data = loaders(images, loader)
+        for read in (trained_on, validated_on):
+            pixels, _ = read(data)
+            assert apart(pixels[0], pixels[1]) == 0
+
+
+def test_formats_are_those_that_pillow_has_here():
+    supported = Image.registered_extensions()
+    expected = [e for name in FORMATS for e in ENDINGS[name]]
+    assert list(EXTENSIONS) == expected and set(FORMATS) <= set(ENDINGS)
+    # No other program is started for a file, whatever it is called.
+    assert not {"EPS", "PDF", "WMF"} & {supported.get(ending) for ending in EXTENSIONS}
+    for name, ending in (("JPEG2000", ".jp2"), ("AVIF", ".avif"), ("WEBP", ".webp")):
+        try:
+            content = encoded(rgb(), name)
+        except (OSError, KeyError):
+            assert name not in FORMATS and ending not in EXTENSIONS
+        else:
+            assert content and name in FORMATS and ending in EXTENSIONS
+
+
 @LOADERS
 def test_a_large_image_is_right_and_a_larger_one_refused(loader, tmp_path, monkeypatch):
     """Of Pillow's two limits for what may be a decompression bomb."""
@@ -199,7 +259,7 @@ def test_100_megapixels(tmp_path):
 def test_a_picture_of_another_size_than_its_header_says_is_named(tmp_path, monkeypatch):
     images = write(tmp_path, RIGHT["png"])
     monkeypatch.setattr(
-        "simco_methods.data.decode._as_rgb", lambda image: image.convert("RGB").resize((3, 5))
+        "simco_methods.data.decode.as_rgb", lambda image: image.convert("RGB").resize((3, 5))
     )
     with pytest.raises(UnreadableImage, match="it is 3 x 5 pixels large, its header says 16 x 16"):
         read_rgb(images.images[0])

@@ -140,7 +140,7 @@ def test_a_part_that_is_not_trained_stays_so():
 @pytest.mark.parametrize(
     "images, message",
     [
-        (np.zeros((2, 16, 16, 3)), "an array of uint8 from 0 to 255, got float64"),
+        (np.zeros((2, 16, 16, 3)), "an array of uint8 from 0 to 255, or of uint16 .*, got float64"),
         (np.zeros((16, 16, 3), np.uint8), r"shape \(16, 16, 3\) is one image; put it into a list"),
         (np.zeros((2, 3, 16, 16), np.uint8), r"the shape \(H, W, 3\) or \(H, W\), got"),
         (np.zeros((2, 192), np.uint8), r"the shape \(H, W, 3\) or \(H, W\), got \(192,\)"),
