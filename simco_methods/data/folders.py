@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simco_methods.data.decode import ENDINGS, EXTENSIONS, INSTALL, printable
+from simco_methods.data.decode import ENDINGS, EXTENSIONS, FORMATS, INSTALL, printable
 from simco_methods.data.images import UNLABELLED, ImageSet
 
 _SHOWN = 5  # endings, or names, in a line
@@ -87,7 +87,7 @@ def folder_images(
         paths = list(image_files(folder, others))
         if not paths:
             raise FileNotFoundError(
-                f"no image ({', '.join(EXTENSIONS)}) in or below {printable(folder)}"
+                f"no image ({', '.join(FORMATS)}) in or below {printable(folder)}"
                 + _not_read(others)
             )
         return ImageSet(paths, np.full(len(paths), UNLABELLED), [], left_out_lines(folder, others))
@@ -154,13 +154,11 @@ def _is_folder(entry: os.DirEntry) -> bool:
 
 
 def endings(others: Mapping[str, int]) -> str:
-    """``12 .heic, 3 .txt files``, the most frequent first."""
+    """``12 .heic, 3 .txt``, the most frequent first."""
     counts = sorted(others.items(), key=lambda item: (-item[1], item[0]))
     shown = ", ".join(f"{count:,} {printable(end) or 'nameless'}" for end, count in counts[:_SHOWN])
     more = sum(count for _, count in counts[_SHOWN:])
-    if more:
-        return f"{shown} and {more:,} other files"
-    return f"{shown} file{'s' if sum(others.values()) > 1 else ''}"
+    return shown + (f" and {more:,} of other kinds" if more else "")
 
 
 def left_out_lines(folder: str | Path, others: Mapping[str, int]) -> list[str]:
@@ -192,4 +190,4 @@ def _not_read(others: Mapping[str, int]) -> str:
     if not others:
         return ""
     hint = _hint(others)
-    return f" (it holds {endings(others)}, which are not read{hint and f'; {hint}'})"
+    return f" (it holds {endings(others)} files, which are not read{hint and f'; {hint}'})"

@@ -66,7 +66,6 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
     queries = read_queries(settings.query or [], folder)
     encoder = settings.load(str(source))
     listing = Listing(folder)
-    print("".join(f"note: {note}\n" for note in listing.notes), end="", flush=True)
     for query in queries:
         query.check(settings.neighbours, listing)
     identity = {
@@ -121,6 +120,7 @@ def _embed_all(
     settings: EmbedSettings,
 ) -> None:
     part = out / _PART
+    print("".join(f"note: {note}\n" for note in listing.notes), end="", flush=True)
     store = GrowingStore(part, identity, encoder.features, settings.dtype)
     if store.began_anew:
         print(

@@ -77,7 +77,7 @@ def test_hidden_and_foreign_entries_are_left_out(tmp_path):
     images = folder_images(root)
     assert below(root) == ["cat/0.png", "cat/folder.jpg/3.png"] and images.classes == ["cat"]
     (line, classes) = images.notes
-    assert line == f"{root}: left out: 2 .psd, 1 nameless, 1 .me files"
+    assert line == f"{root}: left out: 2 .psd, 1 nameless, 1 .me"
     assert classes.endswith("class folders without a readable image, left out: __MACOSX (empty)")
     assert folder_images(root, labelled=False).notes == [line]
 
@@ -105,9 +105,8 @@ def test_classes_without_images_are_none(tmp_path):
     images = folder_images(train)
     assert images.classes == labelled_folders(train) == ["bird", "cat", "dog"]
     assert images.notes == [
-        f"{train}: left out: 1 .txt file",
-        f"{train}: class folders without a readable image, left out: ant (empty), cow (1 .txt "
-        "file)",
+        f"{train}: left out: 1 .txt",
+        f"{train}: class folders without a readable image, left out: ant (empty), cow (1 .txt)",
     ]
     val = fill(tmp_path / "val", "dog/0.png")
     (val / "unseen").mkdir()
@@ -128,7 +127,7 @@ def test_photographs_that_cannot_be_read_here_say_what_reads_them(tmp_path, monk
         "to read .avif: pip install -U pillow; to read .heic, .heif: pip install pillow-heif; or "
         "convert them to JPEG"
     )
-    said = f"{root}: left out: 1 .avif, 1 .heic, 1 .heif, 1 .txt files ({hint})"
+    said = f"{root}: left out: 1 .avif, 1 .heic, 1 .heif, 1 .txt ({hint})"
     assert folder_images(root).notes == [said]
     assert folder_images(root, labelled=False).notes == [said]
     (root / "cat/0.png").unlink()
