@@ -96,8 +96,8 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         Args:
             X: N images, or an iterable of them (a list, a generator, a column of a table), of any
                 size and each as :meth:`preprocess` takes it; an array (N, H, W, 3) or (N, H, W) of
-                uint8 or uint16; one path or Pillow image; or a folder, of which all images are taken, at any
-                depth, in the order of :func:`simco_methods.image_files`.
+                uint8 or uint16; one path or Pillow image; or a folder, of which all images are
+                taken, at any depth, in the order of :func:`simco_methods.image_files`.
 
         Returns:
             (N, F) float32, or the table that ``set_output`` asks for.

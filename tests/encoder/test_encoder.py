@@ -76,7 +76,7 @@ def test_a_folder_is_read_in_the_order_of_its_listing(encoder, tmp_path):
 def test_files_of_a_folder_that_are_not_read_are_counted(encoder, tmp_path):
     pictures(1)[0].save(tmp_path / "a.png")
     (tmp_path / "b.raw").write_bytes(b"raw")
-    with pytest.warns(UserWarning, match="left out 1 .raw files") as seen:
+    with pytest.warns(UserWarning, match="left out: 1 .raw") as seen:
         assert encoder.transform(tmp_path).shape == (1, 16)
     assert seen[0].filename == __file__  # where it was called
     (tmp_path / "a.png").unlink()
