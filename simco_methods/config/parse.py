@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -15,7 +14,7 @@ from simco_methods.config.resolve import resolve
 from simco_methods.config.schema import check_config
 from simco_methods.config.spelling import runs_on_cpu, spell_devices, spell_precision
 from simco_methods.data import DATASETS
-from simco_methods.data.folders import class_folders, image_files
+from simco_methods.data.datasets import class_names
 from simco_methods.methods.settings import refuse
 
 _DEFAULTS = {
@@ -82,6 +81,10 @@ _NOT_IDENTITY = (
 )
 
 
+# Keys that came later: left at null they are no part of it, so that older runs are known by theirs.
+_LATER = ("data.labels", "data.val_labels", "data.test_share")
+
+
 def complete(cfg: DictConfig) -> DictConfig:
     """Checks a config and fills in the runner's defaults; the config that a run is known by.
 
@@ -124,6 +127,7 @@ def identity(cfg: DictConfig) -> dict[str, Any]:
         key: value
         for key, value in flat.items()
         if not any(key == name or key.startswith(f"{name}.") for name in _NOT_IDENTITY)
+        and not (key in _LATER and value is None)
     }
 
 
@@ -159,9 +163,14 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
     cfg = cfg.copy()
     info = DATASETS[cfg.data.dataset]
     if info.num_classes is None:
-        labelled = not cfg.data.no_labels
-        cfg.data.num_classes = len(labelled_folders(cfg.data.train_path)) if labelled else 0
-        if labelled and cfg.data.num_classes == 0:
+        cfg.data.num_classes = len(class_names(cfg.data))
+        if not cfg.data.no_labels and cfg.data.num_classes == 0:
+            share = cfg.data.get("test_share")
+            if share is not None:
+                raise ValueError(
+                    f"data.test_share={share}: it is of each class, and {cfg.data.train_path} has "
+                    "no class folders"
+                )
             print(
                 f"{cfg.data.train_path} has no class folders: training without labels, so without "
                 "online accuracy (data.no_labels=true says so too)",
@@ -178,13 +187,3 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
     cfg.optimizer.lr *= scale
     cfg.optimizer.classifier_lr *= scale
     return cfg
-
-
-def labelled_folders(path: str) -> list[str]:
-    """Names of the subfolders of ``path`` that hold images."""
-    if path is None:
-        raise ValueError("data.train_path is not set: the folder of the training images")
-    root = Path(path).expanduser()
-    if not root.is_dir():
-        raise FileNotFoundError(f"data.train_path={path}: there is no such folder")
-    return [name for name in class_folders(root) if next(image_files(root / name), None)]

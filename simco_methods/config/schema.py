@@ -27,9 +27,9 @@ from simco_methods.config.during import DURING
 from simco_methods.config.method import odd_method
 from simco_methods.config.optimizer import odd_optimizer
 from simco_methods.config.trainer_keys import REFUSED, TRAINER
-from simco_methods.config.walk import shown, value_at, walk
+from simco_methods.config.walk import mapping_at, shown, value_at, walk
 from simco_methods.data import LOADERS
-from simco_methods.data.datasets import DATASETS
+from simco_methods.data.datasets import DATASETS, odd_splits
 from simco_methods.data.draws import INTERPOLATIONS
 from simco_methods.data.readable import ON_ERROR
 from simco_methods.host.votes import DISTANCES
@@ -55,6 +55,9 @@ _RUN: dict[str, Check] = {
     "data.dataset": one_of(*DATASETS),
     "data.train_path": optional(text),
     "data.val_path": optional(text),
+    "data.labels": optional(text),
+    "data.val_labels": optional(text),
+    "data.test_share": optional(number(0, 1, open_low=True)),
     "data.format": one_of("image_folder"),
     "data.no_labels": flag,
     "data.fraction": fraction,
@@ -199,6 +202,7 @@ def _odd_data(cfg: DictConfig) -> Iterator[str]:
     info = DATASETS.get(dataset) if isinstance(dataset, str) else None
     if info and info.num_classes and type(given) is int and given != info.num_classes:
         yield f"data.num_classes={given}: {dataset} has {info.num_classes}; leave it out"
+    yield from odd_splits(mapping_at(cfg, "data"))
 
 
 def _odd_views(cfg: DictConfig) -> Iterator[str]:

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torchvision import datasets as tv
 
-from simco_methods.data.folders import class_folders, folder_images
+from simco_methods.data.decode import printable
+from simco_methods.data.folders import (
+    LooseImages,
+    NoClassFolders,
+    SplitFolders,
+    class_folders,
+    folder_images,
+    image_files,
+)
 from simco_methods.data.images import ImageSet
+from simco_methods.data.labels import label_file_near, labelled_by_file, own_label_file
+from simco_methods.data.splits import hold_out, split_parts
 from simco_methods.files import lock
 
 Loader = Callable[[DictConfig, str, Sequence[str] | None], ImageSet]
@@ -130,10 +141,56 @@ def _read_stl10(root: Path, split: str, download: bool) -> tuple[np.ndarray, np.
     return found.data.transpose(0, 2, 3, 1), found.labels
 
 
+_LABELS = {"train": "labels", "val": "val_labels"}  # keys of the label files, by split
+
+
 def _folder(data: DictConfig, split: str, classes: Sequence[str] | None) -> ImageSet:
-    return folder_images(
-        _path(data, split), labelled=not data.get("no_labels", False), classes=classes
+    root = _path(data, split)
+    if root.is_dir():
+        _refuse_parts(root, data, split)
+    if data.get("no_labels", False):
+        return folder_images(root, labelled=False)
+    file = _label_file(data, split)
+    if file is not None:
+        shared = data.get("labels") == data.get("val_labels")
+        other = data.get("val_path" if split == "train" else "train_path") if shared else None
+        return labelled_by_file(root, file, classes, other and Path(other).expanduser())
+    try:
+        return folder_images(root, classes=classes)
+    except (NoClassFolders, LooseImages) as error:
+        near = label_file_near(root) or "FILE (a CSV or TSV of file,label)"
+        raise error.advised(
+            f"; to read labels from a file set data.{_LABELS[split]}={near}"
+        ) from error
+
+
+def _label_file(data: DictConfig, split: str) -> Path | None:
+    """The file that tells the classes of a split's images, if their folders do not."""
+    given = data.get(_LABELS[split])
+    return own_label_file(_path(data, split)) if given is None else Path(given).expanduser()
+
+
+def _refuse_parts(root: Path, data: DictConfig, split: str) -> None:
+    """Raises ``SplitFolders`` for a root with images to train on and others to validate on."""
+    parts = split_parts(root)
+    if "train" not in parts or len(parts) < 2:
+        return
+    val = parts.get("val", parts.get("test"))
+    wanted = [_settings_of(val if split == "val" else parts["train"], split)]
+    if split == "train" and not data.get("no_labels", False) and data.get("val_path") is None:
+        wanted.append(_settings_of(val, "val"))
+    raise SplitFolders(
+        f"{printable(root)} holds the parts of a split "
+        f"({', '.join(part.name for part in parts.values())})",
+        f": set {' '.join(wanted)}",
     )
+
+
+def _settings_of(part: Path, split: str) -> str:
+    """The settings that name a part, and its labels if they lie beside it."""
+    settings = f"data.{split}_path={printable(part)}"
+    near = None if class_folders(part) or own_label_file(part) else label_file_near(part)
+    return settings if near is None else f"{settings} data.{_LABELS[split]}={printable(near)}"
 
 
 DATASETS: dict[str, DatasetInfo] = {
@@ -180,13 +237,44 @@ DATASETS: dict[str, DatasetInfo] = {
 }
 
 
+FOLDERS = tuple(name for name, info in DATASETS.items() if info.load is _folder)
+
+
+def odd_splits(data: Mapping[str, Any]) -> Iterator[str]:
+    """What does not go together of the keys that say which images are labelled and held out."""
+    dataset, held = data.get("dataset"), data.get("test_share")
+    for split, key in _LABELS.items():
+        if data.get(key) is None:
+            continue
+        said = f"data.{key}={data[key]}"
+        if dataset not in FOLDERS:
+            yield f"{said}: is of {', '.join(FOLDERS)}; {dataset} has labels of its own"
+        if data.get("no_labels"):
+            yield f"{said}: data.no_labels=true takes images without labels; leave one of them out"
+        if split == "val" and data.get("val_path") is None:
+            yield f"{said}: set data.val_path to the folder of these images"
+    if held is None:
+        return
+    if dataset == "digits":
+        yield f"data.test_share={held}: digits have images to validate on"
+    if data.get("val_path") is not None:
+        yield (
+            f"data.test_share={held}: data.val_path={data['val_path']} has the images to validate "
+            "on; set data.val_path=null to hold out a share of the training images"
+        )
+    if data.get("no_labels"):
+        yield f"data.test_share={held}: it is of each class, and data.no_labels=true has none"
+
+
 def load_images(data: DictConfig, split: str, classes: Sequence[str] | None = None) -> ImageSet:
     """The images of a split.
 
     Args:
-        data: ``dataset``, ``train_path``, ``val_path``, and if set ``no_labels``, ``fraction``,
-            ``download``, ``train_images_per_class``, ``val_images_per_class``.
-        split: "train" or "val".
+        data: ``dataset``, ``train_path``, ``val_path``, and if set ``labels``, ``val_labels``,
+            ``test_share``, ``no_labels``, ``fraction``, ``download``, ``train_images_per_class``,
+            ``val_images_per_class``.
+        split: "train" or "val"; with ``test_share`` what is left of the training images, or held
+            out of them.
         classes: class names of the training images, to number a validation folder's classes by.
 
     Returns:
@@ -194,34 +282,81 @@ def load_images(data: DictConfig, split: str, classes: Sequence[str] | None = No
 
     Raises:
         FileNotFoundError: data that is not there, with the path and what would bring it.
-        ValueError: an unknown data set, or folders that do not fit it.
+        ValueError: an unknown data set, or folders, labels or shares that do not fit it.
     """
+    if held_share(data) is None:
+        return _of_split(_all_images(data, split, classes), data, split)
+    return _held_out(data)[split == "val"]
+
+
+def _held_out(data: DictConfig) -> tuple[ImageSet, ImageSet]:
+    train, val = hold_out(_all_images(data, "train"), held_share(data))
+    if data.get("val_images_per_class"):
+        val = val.first_per_class(data.val_images_per_class)
+    return _of_split(train, data, "train"), val
+
+
+def _all_images(data: DictConfig, split: str, classes: Sequence[str] | None = None) -> ImageSet:
     if data.dataset not in DATASETS:
         raise ValueError(f"data.dataset={data.dataset!r} is none of {', '.join(DATASETS)}")
     info = DATASETS[data.dataset]
     images = info.load(data, split, classes)
     if images.classes and info.num_classes not in (None, len(images.classes)):
+        file = data.get(_LABELS[split])
         raise ValueError(
-            f"{data.dataset} has {info.num_classes} classes, {_path(data, split)} has "
-            f"{len(images.classes)} class folders"
+            f"{data.dataset} has {info.num_classes} classes, {file or _path(data, split)} has "
+            f"{len(images.classes)} {'of them' if file else 'class folders'}"
         )
     per_class = data.get(f"{split}_images_per_class")
-    if per_class:
-        images = images.first_per_class(per_class)
+    return images.first_per_class(per_class) if per_class else images
+
+
+def _of_split(images: ImageSet, data: DictConfig, split: str) -> ImageSet:
     share = OmegaConf.select(data, "fraction", default=-1)
-    if split == "train" and share and share > 0:
-        images = images.fraction(share)
-    return images
+    return images.fraction(share) if split == "train" and share and share > 0 else images
+
+
+def held_share(data: DictConfig) -> float | None:
+    """The share of the training images that is held out to validate on, None for none."""
+    return data.get("test_share") if data.get("val_path") is None else None
 
 
 def has_validation(data: DictConfig) -> bool:
-    """Whether there are labelled images to validate on: always for digits, else with a path."""
+    """Whether there are labelled images to validate on: always for digits, else with a path or a
+    share of the training images."""
     if data.get("no_labels", False):
         return False
-    return data.dataset == "digits" or data.get("val_path") is not None
+    given = data.get("val_path") is not None or held_share(data) is not None
+    return data.dataset == "digits" or given
 
 
 def read_images(data: DictConfig) -> tuple[ImageSet, ImageSet | None]:
-    """The training images that ``cfg.data`` names, and those to validate on, if there are any."""
-    train = load_images(data, "train")
+    """The training images that ``cfg.data`` names, and those to validate on, if there are any.
+
+    Raises:
+        FileNotFoundError, ValueError: see :func:`load_images`.
+    """
+    try:
+        if has_validation(data) and held_share(data) is not None:
+            return _held_out(data)
+        train = load_images(data, "train")
+    except (NoClassFolders, LooseImages) as error:
+        advice = "; for images without labels set data.no_labels=true"
+        raise error.advised(error.advice + advice) from error
     return train, load_images(data, "val", train.classes) if has_validation(data) else None
+
+
+def class_names(data: DictConfig) -> list[str]:
+    """Names of the classes of a folder's training images; none where they have no labels.
+
+    Raises:
+        FileNotFoundError, ValueError: see :func:`load_images`.
+    """
+    if data.get("no_labels", False):
+        return []
+    root = _path(data, "train")
+    if not root.is_dir():
+        raise FileNotFoundError(f"data.train_path={data.train_path}: there is no such folder")
+    if _label_file(data, "train") is not None:
+        return _folder(data, "train", None).classes
+    return [name for name in class_folders(root) if next(image_files(root / name), None)]

@@ -15,6 +15,35 @@ from simco_methods.data.images import UNLABELLED, ImageSet
 _SHOWN = 5  # endings, or names, in a line
 
 
+class ImageFolderError(Exception):
+    """A folder whose images cannot be taken as they lie.
+
+    Attributes:
+        fault: what is wrong with it.
+        advice: the end of the message: what to do, which depends on what the images are for.
+    """
+
+    def __init__(self, fault: str, advice: str = ""):
+        super().__init__(fault + advice)
+        self.fault, self.advice = fault, advice
+
+    def advised(self, advice: str) -> ImageFolderError:
+        """The same error with another advice."""
+        return type(self)(self.fault, advice)
+
+
+class NoClassFolders(ImageFolderError, FileNotFoundError):
+    """No subfolder with images, so no classes."""
+
+
+class LooseImages(ImageFolderError, ValueError):
+    """Images beside the class folders, so of no class."""
+
+
+class SplitFolders(ImageFolderError, ValueError):
+    """The parts of a split, such as ``train`` and ``val``, where one of them was expected."""
+
+
 def image_files(folder: str | Path, others: Counter[str] | None = None) -> Iterator[str]:
     """All image files below ``folder``, in sorted order; hidden ones are left out.
 
@@ -76,7 +105,8 @@ def folder_images(
         classes: names to number the classes by, for a second folder of the same classes.
 
     Raises:
-        FileNotFoundError: no such folder, or no image in it (or in its subfolders, if labelled).
+        FileNotFoundError: no such folder, or no image in it.
+        NoClassFolders, LooseImages: no image in its subfolders, or some beside them, if labelled.
         ValueError: a class folder that ``classes`` does not name.
     """
     folder = Path(folder)
@@ -102,15 +132,13 @@ def folder_images(
             else:
                 others[_ending(entry.name)] += 1
     if not per_class:
-        raise FileNotFoundError(
-            f"no class folder with images in {printable(folder)}{_not_read(others)}; for images "
-            "without labels set data.no_labels=true"
+        raise NoClassFolders(
+            f"no class folder with images in {printable(folder)}{_not_read(others)}"
         )
     if loose:
-        raise ValueError(
+        raise LooseImages(
             f"{printable(folder)} holds {loose} images beside its class folders "
-            f"({_listed(list(per_class)[:5])}); move them into one, or take all "
-            "images without labels by data.no_labels=true"
+            f"({_listed(list(per_class)[:5])})"
         )
     names = list(classes) if classes is not None else list(per_class)
     number = {name: row for row, name in enumerate(names)}

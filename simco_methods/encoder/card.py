@@ -23,7 +23,7 @@ _PLACES = (
     "hydra",
     "auto_resume",
 )
-_PLACE = re.compile(r"(^|_)(path|dir|folder|file)$")
+_PLACE = re.compile(r"(^|_)(path|dir|folder|file)$|^(val_)?labels$")
 
 
 @dataclass

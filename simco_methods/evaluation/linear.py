@@ -13,13 +13,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from simco_methods.data import ImageSet
+from simco_methods.data.splits import stratified
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.accuracy import Scores, scores
 from simco_methods.evaluation.linear_features import Cached, Frozen, FrozenStream
 from simco_methods.evaluation.linear_heads import Heads
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import StateFile, batch_size, train_epochs
-from simco_methods.evaluation.sides import Sides, stratified
+from simco_methods.evaluation.sides import Sides
 
 
 @dataclass

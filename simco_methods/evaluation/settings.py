@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config.checks import number, optional
+from simco_methods.data.datasets import odd_splits
 from simco_methods.encoder import Encoder, EncoderSettings
 from simco_methods.evaluation.sides import Sides, read_sides
 from simco_methods.settings import setting
@@ -19,12 +20,15 @@ class EvaluationSettings(EncoderSettings):
 
     Attributes:
         data: ``data.dataset``, ``data.train_path``, ``data.val_path`` (which images are tested on),
-            ``data.download``, ``data.on_error`` (``skip`` reads all images first, and leaves out
-            those that cannot be read), ``data.train_images_per_class``,
-            ``data.val_images_per_class``; by default what the encoder was trained on. Folders of
-            your own are ``data.dataset=custom``, with a folder for each class.
+            ``data.labels`` and ``data.val_labels`` (a CSV or TSV of file,label for each of the two
+            folders, where there are no class folders), ``data.download``, ``data.on_error``
+            (``skip`` reads all images first, and leaves out those that cannot be read),
+            ``data.train_images_per_class``, ``data.val_images_per_class``; by default what the
+            encoder was trained on. Folders of your own are ``data.dataset=custom``, with a folder
+            for each class.
         test_share: the share of each class that is tested on, where class folders have no
-            ``data.val_path``.
+            ``data.val_path``; by default what was held out of the encoder's own training by
+            ``data.test_share``.
         fraction: share of the labelled training images that are used, by default all: stratified,
             the same images for everybody and in solo-learn (``data.fraction`` there).
     """
@@ -39,7 +43,15 @@ class EvaluationSettings(EncoderSettings):
         given = OmegaConf.select(self.config, "data") or OmegaConf.create({})
         trained = encoder.card.settings.get("data") or {}
         data = evaluated_data(OmegaConf.create(trained), given)
-        return read_sides(data, self.test_share, self.fraction)
+        sides = read_sides(data, self.test_share, self.fraction)
+        held = data.get("test_share")
+        if held is None or self.test_share in (None, held):
+            return sides
+        note = (
+            f"the encoder's training held out data.test_share={held:g}: with "
+            f"test_share={self.test_share:g} it has seen some of the test images"
+        )
+        return replace(sides, notes=[*sides.notes, note])
 
 
 # Keys data.* that say which images; the others are of a training.
@@ -47,6 +59,8 @@ _IMAGES = (
     "dataset",
     "train_path",
     "val_path",
+    "labels",
+    "val_labels",
     "download",
     "on_error",
     "train_images_per_class",
@@ -54,40 +68,60 @@ _IMAGES = (
 )
 
 
+# Of them, those of the training images.
+_OF_TRAIN_PATH = (
+    "train_path",
+    "val_path",
+    "labels",
+    "val_labels",
+    "train_images_per_class",
+    "val_images_per_class",
+)
+
+
+class NoImagesNamed(ValueError):
+    """Neither the encoder nor the settings say which images."""
+
+
 def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
     """The keys ``data.*`` of an evaluation: those given over those of the training.
 
-    Of another data set, or of other training images, nothing of the training's is kept.
+    Of another data set, or of other training images, nothing of the training's is kept; of another
+    folder to test on, neither its labels nor ``test_share``.
 
     Raises:
-        ValueError: neither says which images; keys that an evaluation or the data set does not
-            have.
+        NoImagesNamed: neither says which images.
+        ValueError: keys that an evaluation or the data set does not have.
     """
     given = OmegaConf.create(OmegaConf.to_container(given))
     for key in given:
         if key not in _IMAGES:
-            own = f" (the setting {key}= is meant)" * (key in ("fraction", "num_workers"))
+            settings = ("fraction", "num_workers", "test_share")
+            own = f" (the setting {key}= is meant)" * (key in settings)
             raise ValueError(
                 f"data.{key} is no key of an evaluation{own}; it has "
                 f"{', '.join(f'data.{name}' for name in _IMAGES)}"
             )
     folders = [f"data.{key}={given[key]}" for key in ("train_path", "val_path") if key in given]
+    replaced = ("val_labels", "test_share") if "val_path" in given else ()
+    known = [key for key in trained if key not in replaced]
     if trained and "dataset" not in given and "train_path" not in given:
-        if trained.get("no_labels", False):
+        if trained.get("no_labels", False) and "labels" not in given:
             raise ValueError(
                 "the encoder was trained on images without labels; name labelled ones by "
                 "data.dataset=custom data.train_path=FOLDER data.val_path=FOLDER, with a folder "
-                "for each class"
+                "for each class or a file of their labels, data.labels=FILE data.val_labels=FILE"
             )
-        given = OmegaConf.merge({k: trained[k] for k in _IMAGES if k in trained}, given)
+        keys = (*_IMAGES, "test_share")
+        given = OmegaConf.merge({k: trained[k] for k in keys if k in known}, given)
     elif given.get("dataset", trained.get("dataset")) == trained.get("dataset"):
         keys = ("dataset",)
         if "train_path" not in given:
-            keys += ("train_path", "val_path", "train_images_per_class", "val_images_per_class")
-        given = OmegaConf.merge({k: trained[k] for k in keys if k in trained}, given)
+            keys += (*_OF_TRAIN_PATH, "test_share")
+        given = OmegaConf.merge({k: trained[k] for k in keys if k in known}, given)
     if given.get("dataset") is None:
         if given.get("train_path") is None:
-            raise ValueError(
+            raise NoImagesNamed(
                 "which images? Set data.dataset=NAME (digits, cifar10, custom, ...), and "
                 "data.train_path and data.val_path to their folders"
             )
@@ -97,4 +131,7 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
             f"{' '.join(folders)}: digits are embedded and in no folder; for images of your own "
             "set data.dataset=custom"
         )
+    faults = list(odd_splits(given))
+    if faults:
+        raise ValueError("\n".join(faults))
     return given

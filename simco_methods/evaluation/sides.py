@@ -9,12 +9,12 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.data import load_images
+from simco_methods.data.datasets import held_share
 from simco_methods.data.decode import printable
+from simco_methods.data.folders import LooseImages, NoClassFolders, SplitFolders
 from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.readable import leave_out_unreadable, left_out_line
-
-# What a message says of a training without labels.
-_HINTS = ("; for images without labels", ", or take all images without labels")
+from simco_methods.data.splits import hold_out, stratified
 
 
 @dataclass
@@ -45,7 +45,7 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
     Args:
         data: as of :func:`~simco_methods.data.load_images`.
         test_share: of each class, to test on, where there is no ``data.val_path``; the images are
-            the same for everybody.
+            the same for everybody. None for ``data.test_share``, if that is set.
         fraction: stratified share of the training images, None for all.
 
     Raises:
@@ -53,24 +53,28 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
         ValueError: no labels, one class, nothing to test on, classes to test that the training
             images lack, or a share that is too small for the classes.
     """
-    notes: list[str] = []
-    train = _labelled(data, "train", None, notes)
+    share = held_share(data) if test_share is None else test_share
     if data.dataset == "digits" or data.get("val_path") is not None:
         if test_share is not None:
             raise ValueError(
                 f"test_share={test_share}: {data.dataset} has images to test on"
                 + (f", data.val_path={data.val_path}" if data.get("val_path") else "")
             )
-        test = _labelled(data, "val", train.classes, notes)
-    elif test_share is None:
+        train = _read(data, "train")
+        test = _read(data, "val", train.classes)
+        notes = []
+    elif share is None:
         raise ValueError(
             f"there is nothing to test on: set data.val_path to a folder like "
             f"data.train_path={data.get('train_path')}, or test_share=0.2 to hold out a fifth of "
             "each class of that"
         )
     else:
-        train, test = _split(train, test_share)
-        notes.append(f"no data.val_path: {test_share:g} of each class is held out to test on")
+        train, test = hold_out(_read(OmegaConf.merge(data, {"test_share": None}), "train"), share)
+        notes = [f"no data.val_path: {share:g} of each class is held out to test on"]
+    train, test = (
+        _labelled(images, data, split, notes) for split, images in (("train", train), ("val", test))
+    )
     if len(train.classes) < 2:
         raise ValueError(
             f"all labelled images are of one class ({printable(train.classes[0])}); to tell "
@@ -95,36 +99,6 @@ def lacking(what: str, images: ImageSet) -> list[str]:
     return [f"{what} lack {len(names)} class(es): {shown}"]
 
 
-def stratified(images: ImageSet, share: float) -> ImageSet:
-    """A stratified share of labelled images, the same for everybody.
-
-    Raises:
-        ValueError: too few images for the classes, with the numbers.
-    """
-    classes, counts = np.unique(images.labels, return_counts=True)
-    kept = int(share * len(images))
-    if kept < len(classes) or len(images) - kept < len(classes):
-        raise ValueError(
-            f"a share of {share:g} of {len(images):,} images in {len(classes)} classes leaves "
-            f"{min(kept, len(images) - kept):,} on one side, fewer than classes"
-        )
-    if counts.min() < 2:
-        name = images.classes[classes[counts.argmin()]]
-        raise ValueError(
-            f"class {printable(name)} has one image: it cannot be on both sides of a share"
-        )
-    return images.fraction(share)
-
-
-def _split(images: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
-    numbered = ImageSet(np.arange(len(images)), images.labels, images.classes)
-    try:
-        kept = stratified(numbered, 1 - share).images
-    except ValueError as error:
-        raise ValueError(f"test_share={share:g}: {error}") from error
-    return images.select(np.sort(kept)), images.select(np.setdiff1d(numbered.images, kept))
-
-
 def labelled_folder(
     folder: str, classes: Sequence[str], on_error: str, notes: list[str]
 ) -> ImageSet:
@@ -139,22 +113,26 @@ def labelled_folder(
     Raises:
         FileNotFoundError, ValueError: see :func:`read_sides`.
     """
-    data = {"dataset": "custom", "train_path": folder, "on_error": on_error}
-    return _labelled(OmegaConf.create(data), "train", classes, notes)
-
-
-def _labelled(
-    data: DictConfig, split: str, classes: Sequence[str] | None, notes: list[str]
-) -> ImageSet:
+    data = OmegaConf.create({"dataset": "custom", "train_path": folder, "on_error": on_error})
     try:
-        images = load_images(data, split, classes)
-    except (FileNotFoundError, ValueError) as error:
-        said = str(error)
-        for hint in _HINTS:
-            said = said.partition(hint)[0]
-        if said == str(error):
-            raise
-        raise type(error)(f"{said}: an evaluation needs a folder for each class") from error
+        images = load_images(data, "train", classes)
+    except (NoClassFolders, LooseImages) as error:
+        raise error.advised(": an evaluation needs a folder for each class") from error
+    except SplitFolders as error:
+        raise error.advised("; name one of them") from error
+    return _labelled(images, data, "train", notes)
+
+
+def _read(data: DictConfig, split: str, classes: Sequence[str] | None = None) -> ImageSet:
+    try:
+        return load_images(data, split, classes)
+    except (NoClassFolders, LooseImages) as error:
+        needed = ": an evaluation needs a folder for each class"
+        raise error.advised(needed + error.advice) from error
+
+
+def _labelled(images: ImageSet, data: DictConfig, split: str, notes: list[str]) -> ImageSet:
+    """Those that have a label and, if the others are to be left out, can be read."""
     notes += [note for note in images.notes if note not in notes]
     if data.get("on_error") == "skip":
         total = len(images)

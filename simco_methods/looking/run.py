@@ -9,6 +9,7 @@ from typing import Any
 from simco_methods.data.decode import printable, read_rgb
 from simco_methods.embedding.listing import check_apart
 from simco_methods.encoder import Encoder
+from simco_methods.evaluation.settings import NoImagesNamed
 from simco_methods.files import together
 from simco_methods.looking.coordinates import load_umap
 from simco_methods.looking.curves import Curves, make_curves, read_curves, run_of
@@ -94,7 +95,7 @@ def _images(encoder: Encoder, settings: VisualizeSettings, reasons: dict[str, st
     except (ValueError, FileNotFoundError) as error:
         if settings.folder is not None or "data" in settings.config or settings.split:
             raise
-        said = f"{error} (or folder=FOLDER)" if "which images?" in str(error) else str(error)
+        said = f"{error} (or folder=FOLDER)" if isinstance(error, NoImagesNamed) else str(error)
         reasons.update(dict.fromkeys(("Map", "Neighbours", "What the network sees"), said))
         return None
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simco_methods.config.parse import labelled_folders
 from simco_methods.data import folder_images
+from simco_methods.data.datasets import class_names
 from simco_methods.data.folders import EXTENSIONS, image_files
 from tests.data.pictures import encoded, rgb
 
@@ -20,6 +20,10 @@ def fill(root, *names):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(PNG)
     return root
+
+
+def labelled_folders(root):
+    return class_names({"dataset": "custom", "train_path": str(root)})
 
 
 def below(root, **options):
@@ -135,7 +139,7 @@ def test_photographs_that_cannot_be_read_here_say_what_reads_them(tmp_path, monk
         folder_images(root)
     assert str(caught.value) == (
         f"no class folder with images in {root} (it holds 1 .avif, 1 .heic, 1 .heif, 1 .txt files, "
-        f"which are not read; {hint}); for images without labels set data.no_labels=true"
+        f"which are not read; {hint})"
     )
     for number in range(8):
         (root / f"{number}").mkdir()

@@ -15,13 +15,13 @@ from sklearn.linear_model import LogisticRegression
 from simco_methods import linear as command
 from simco_methods.data import ImageSet
 from simco_methods.data.loaders import EpochSampler
+from simco_methods.data.splits import stratified
 from simco_methods.encoder import load_encoder
 from simco_methods.encoder.encoder import weights_digest
 from simco_methods.evaluation.linear import choose, held_out, probe
 from simco_methods.evaluation.linear_heads import INIT_STD, Heads
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import StateFile, make_optimizer, train_epochs
-from simco_methods.evaluation.sides import stratified
 from simco_methods.files import lock
 from simco_methods.host.schedule import warmup_cosine
 from simco_methods.settings import parse_settings

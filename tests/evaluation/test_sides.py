@@ -8,10 +8,11 @@ from omegaconf import OmegaConf
 from sklearn.model_selection import train_test_split
 
 from simco_methods.data.images import ImageSet
+from simco_methods.data.splits import stratified
 from simco_methods.encoder import load_encoder
 from simco_methods.evaluation import sides as module
 from simco_methods.evaluation.settings import EvaluationSettings, evaluated_data
-from simco_methods.evaluation.sides import labelled_folder, read_sides, stratified
+from simco_methods.evaluation.sides import labelled_folder, read_sides
 from simco_methods.settings import parse_settings
 from tests.evaluation.conftest import write_digits
 

@@ -1,0 +1,85 @@
+"""Splits of a data set: parts that lie in folders of their own, and shares that are held out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from simco_methods.data.decode import printable
+from simco_methods.data.folders import class_folders, image_files
+from simco_methods.data.images import UNLABELLED, ImageSet
+
+# How folders of a split are called, in any case; of several the first in this order.
+_PARTS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation"),
+    "test": ("test", "testing"),
+}
+
+
+def split_parts(folder: Path) -> dict[str, Path]:
+    """Subfolders with images that are parts of a split by their names.
+
+    Args:
+        folder: that is there.
+
+    Returns:
+        Those of "train", "val" and "test" that there are, in this order.
+    """
+    there: dict[str, str] = {}
+    for name in class_folders(folder):
+        there.setdefault(name.lower(), name)
+    parts = {}
+    for part, names in _PARTS.items():
+        for name in names:
+            path = folder / there[name] if name in there else None
+            if path is not None and next(image_files(path), None):
+                parts[part] = path
+                break
+    return parts
+
+
+def stratified(images: ImageSet, share: float) -> ImageSet:
+    """A stratified share of labelled images, the same for everybody.
+
+    Raises:
+        ValueError: too few images for the classes, with the numbers.
+    """
+    classes, counts = np.unique(images.labels, return_counts=True)
+    kept = int(share * len(images))
+    if kept < len(classes) or len(images) - kept < len(classes):
+        raise ValueError(
+            f"a share of {share:g} of {len(images):,} images in {len(classes)} classes leaves "
+            f"{min(kept, len(images) - kept):,} on one side, fewer than classes"
+        )
+    if counts.min() < 2:
+        name = images.classes[classes[counts.argmin()]]
+        raise ValueError(
+            f"class {printable(name)} has one image: it cannot be on both sides of a share"
+        )
+    return images.fraction(share)
+
+
+def hold_out(images: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
+    """The images to train on, and a share of each class to test on: the same for everybody.
+
+    Images without a label stay among those to train on.
+
+    Args:
+        images: of which some are labelled.
+        share: of each class that is held out, between 0 and 1.
+
+    Raises:
+        ValueError: no label, or too few images for the classes, with the numbers.
+    """
+    labelled = np.flatnonzero(images.labels != UNLABELLED)
+    if not len(labelled):
+        raise ValueError(f"test_share={share:g}: a share of each class, and no image has a label")
+    numbered = ImageSet(labelled, images.labels[labelled], images.classes)
+    try:
+        kept = stratified(numbered, 1 - share).images
+    except ValueError as error:
+        raise ValueError(f"test_share={share:g}: {error}") from error
+    held = np.setdiff1d(labelled, kept)
+    return images.select(np.setdiff1d(np.arange(len(images)), held)), images.select(held)
