@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
+
+from simco_methods.progress import Progress, duration
 
 # What a training step calls of a model; both hosts have these names.
 _FORWARDS = ("forward", "momentum_forward")
@@ -32,7 +35,8 @@ def compiled_if_possible(function: Callable[..., Tensor], device: torch.device) 
         if chosen is None:
             try:
                 chosen = compiled(function, device)
-                chosen(*args)
+                with Progress(f"compiling {function.__name__}"):
+                    chosen(*args)
             except Exception as error:  # whatever a compiler may raise
                 _say(function.__name__, error)
                 chosen = function
@@ -56,8 +60,12 @@ class CompileForwards(pl.Callback):
         training = pl_module.training
         pl_module.train()
         context = trainer.precision_plugin.train_step_context
-        if compile_forwards(pl_module, images, context) and trainer.is_global_zero:
-            print("  compiled (performance.compile=true)", flush=True)
+        began = time.perf_counter()
+        with Progress("compiling the network, before the first step"):
+            done = compile_forwards(pl_module, images, context)
+        if done and trainer.is_global_zero:
+            said = duration(time.perf_counter() - began)
+            print(f"  compiled in {said} (performance.compile=true)", flush=True)
         pl_module.train(training)
 
 

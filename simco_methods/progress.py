@@ -14,6 +14,7 @@ from tqdm import tqdm
 SHORT_SECONDS = 2.0  # phases that take less are not told of where there is no terminal
 LINE_SECONDS = 30.0  # between two lines
 _LOOK_SECONDS = 0.5
+_UNCOUNTED = "{desc}: {elapsed}"
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 Item = TypeVar("Item")
 
@@ -51,11 +52,14 @@ class Progress:
         self._bar: tqdm[Any] | None = None
         if shown and not self._lines:
             self._bar = tqdm(desc=title, total=total, initial=done, unit=f" {unit}", leave=False)
+            if total is None:
+                self._bar.bar_format = _UNCOUNTED
 
     def update(self, count: int = 1) -> None:
         """``count`` more are done."""
         self.done += count
         if self._bar is not None:
+            self._bar.bar_format = None
             self._bar.update(count)
         elif self._lines:
             self._tell()
@@ -125,6 +129,12 @@ def track(
             progress.update()
     finally:
         progress.close()
+
+
+def say(text: str) -> None:
+    """Prints above the bars that are there."""
+    tqdm.write(text, file=sys.stdout)
+    sys.stdout.flush()
 
 
 def shows_progress() -> bool:

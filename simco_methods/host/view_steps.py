@@ -44,6 +44,11 @@ class ViewSteps:
             )
         self._fills_bank = self.knn_eval
 
+    @property
+    def step_values(self) -> dict[str, Tensor | float]:
+        """The latest values of a step, ``<name>_step`` as they are logged."""
+        return self._step_values
+
     # ---- training --------------------------------------------------------------------------------
 
     def _base_shared_step(self, X: Tensor, targets: Tensor) -> dict[str, Tensor]:

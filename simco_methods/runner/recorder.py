@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any
 
@@ -11,6 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from simco_methods.files import write_csv
 from simco_methods.machine import wait_for_gpu
+from simco_methods.progress import say
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.plots import LOSSES
 
@@ -37,7 +37,6 @@ class Recorder(Checkpoint):
         self._epoch_start = self._validation_seconds = self._validation_start = 0.0
         self._elapsed = 0.0  # of an epoch that was stopped, before it was
         self._in_epoch = False
-        self._talks = not sys.stdout.isatty()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Of an epoch that is taken up in its middle Lightning may not call the start again.
@@ -78,8 +77,7 @@ class Recorder(Checkpoint):
         self.history.append(row)
         if trainer.is_global_zero:
             write_csv(self.folder.metrics, self.history)
-            if self._talks:
-                print(_line(row, trainer.max_epochs), flush=True)
+            say(_line(row, trainer.max_epochs))
 
     def _epoch_seconds(self) -> float:
         return self._elapsed + time.perf_counter() - self._epoch_start

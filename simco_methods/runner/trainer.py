@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from typing import Any
 
@@ -19,6 +18,7 @@ from simco_methods.compiling import CompileForwards
 from simco_methods.config import runs_on_cpu
 from simco_methods.config.schema import TRAINER_KEYS
 from simco_methods.data import has_validation
+from simco_methods.runner.bar import TrainingBar
 from simco_methods.runner.finite import FiniteGuard
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.rank import process_rank
@@ -49,8 +49,7 @@ def build_trainer(
         settings["sync_batchnorm"] = False
         if cfg.devices > 1 and process_rank() == 0:
             print("sync_batchnorm needs GPUs: each process normalises its own batch", flush=True)
-    if process_rank() > 0 or not sys.stdout.isatty():
-        settings.setdefault("enable_progress_bar", False)
+    bar = settings.pop("enable_progress_bar", None) is not False and process_rank() == 0
     if not has_validation(cfg.data):
         settings["limit_val_batches"] = 0
     callbacks: list[Callback] = [
@@ -60,6 +59,8 @@ def build_trainer(
         recorder,
         saver,
     ]
+    if bar:
+        callbacks.append(TrainingBar())
     if cfg.performance.compile:
         callbacks.append(CompileForwards())
     if cfg.analysis.enabled:
@@ -71,6 +72,7 @@ def build_trainer(
     try:
         return Trainer(
             **settings,
+            enable_progress_bar=False,  # Lightning's, which ends with each epoch
             use_distributed_sampler=False,  # the sampler shares the images out itself
             logger=_loggers(cfg, folder, first_step),
             callbacks=callbacks,

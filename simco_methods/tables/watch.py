@@ -10,6 +10,7 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from simco_methods.progress import say
 from simco_methods.tables.cells import Cell, Run
 
 _SECONDS = 1.0  # between two looks
@@ -91,10 +92,7 @@ class Watch:
         self._say(f"[{self._ended}/{self._all.total}] {label}: {outcome}")
 
     def _say(self, line: str) -> None:
-        if self._on_terminal:
-            tqdm.write(line, file=sys.stdout)
-        else:
-            print(line, flush=True)
+        say(line)
 
 
 def _mark(run: Run) -> float | None:
