@@ -23,6 +23,7 @@ details { margin: .5rem 0 1.5rem } .facts td { text-align: left; overflow-wrap: 
 
 def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table, its columns aligned; the first line is its head."""
+    lines = [[cell.replace("|", r"\|") for cell in line] for line in lines]
     widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
     ruled = [lines[0], ["-" * width for width in widths], *lines[1:]]
     padded = (

@@ -25,7 +25,7 @@ class EmbedSettings(EncoderSettings):
         on_error: what an image that cannot be read does: "raise", or "skip" (it is left out, and
             listed in ``skipped.csv`` with the reason).
         query: an image, or several, whose nearest images in the folder are drawn on a sheet.
-        neighbours: how many of them for each query.
+        neighbours: how many of them for each query, by default 10.
         out: folder to write to; by default beside the encoder, with the name of FOLDER.
     """
 
@@ -33,10 +33,17 @@ class EmbedSettings(EncoderSettings):
     dtype: str = setting("float32", one_of(*DTYPES))
     on_error: str = setting("raise", one_of(*ON_ERROR))
     query: Any = setting(None, optional(each(text)), listed=True)
-    neighbours: int = setting(10, integer(1, MOST_NEIGHBOURS))
+    neighbours: int | None = setting(None, optional(integer(1, MOST_NEIGHBOURS)))
 
     def __post_init__(self):
-        if self.query is not None and len(self.query) > MOST_QUERIES:
+        if self.query is None:
+            if self.neighbours is not None:
+                raise ValueError(
+                    f"neighbours={self.neighbours}: of an image; name it by query=IMAGE"
+                )
+            return
+        self.neighbours = self.neighbours or 10
+        if len(self.query) > MOST_QUERIES:
             raise ValueError(
                 f"query: {len(self.query)} images, at most {MOST_QUERIES} go on one sheet"
             )

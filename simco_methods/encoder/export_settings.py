@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,13 +38,14 @@ class ExportSettings(SourceSettings):
             source: what is exported.
 
         Raises:
-            ValueError: a file to write whose ending is of another format; a folder that cannot be
-                written to.
+            ValueError: a file to write whose ending is of another format; a naming where no format
+                has weights to name; a folder that cannot be written to.
         """
         formats = self.format or ["safetensors"]
         endings = {form.ending: name for name, form in FORMATS.items() if form.ending}
         out = Path(self.out or "").expanduser()
         if out.suffix not in endings or out.is_dir():
+            self._check_naming(formats)
             return self.out_folder(source, "export"), "encoder", formats
         one = endings[out.suffix]
         if self.format not in (None, [one]):
@@ -51,5 +53,14 @@ class ExportSettings(SourceSettings):
                 f"out={out} is one file, of format {one}, but format={','.join(formats)}; name a "
                 "folder"
             )
+        self._check_naming([one])
         check_folder(out.parent)
         return out.parent, out.stem, [one]
+
+    def _check_naming(self, formats: Sequence[str]) -> None:
+        if self.naming is not None and not any(FORMATS[name].plain for name in formats):
+            named = ",".join(name for name, form in FORMATS.items() if form.plain)
+            raise ValueError(
+                f"naming={self.naming}: is of format={named}; format={','.join(formats)} has no "
+                "names of a library's, leave it out"
+            )

@@ -102,7 +102,7 @@ class Grid:
 
 
 def cells_of(
-    distances: Sequence[str], temperatures: Sequence[float], ks: Sequence[int]
+    distances: Sequence[str], temperatures: Sequence[float] | None, ks: Sequence[int]
 ) -> list[Cell]:
     """All cells of a grid; euclidean weights have no temperature."""
     return [

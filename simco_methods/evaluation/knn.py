@@ -34,7 +34,7 @@ class KNNSettings(EvaluationSettings):
         queries: whose images are classified, as for ``bank``. An image that is in both is never
             its own neighbour.
         k: numbers of neighbours; by default 1, 5, 10, 20, 50, 100, 200, as far as the bank goes.
-        temperature: of the weights exp(cosine / temperature).
+        temperature: of the weights exp(cosine / temperature), by default 0.07.
         distance: cosine, euclidean (with the weights 1 / distance).
         memory_mib: what the search may take beside the features; by default 128 on a CPU, 1024 on a
             GPU.
@@ -43,11 +43,21 @@ class KNNSettings(EvaluationSettings):
     bank: str = setting("train", text)
     queries: str = setting("test", text)
     k: list[int] | None = setting(None, optional(each(integer(1))), listed=True, commas=True)
-    temperature: list[float] = setting(
-        [STANDARD_TEMPERATURE], each(number(0, open_low=True)), listed=True, commas=True
+    temperature: list[float] | None = setting(
+        None, optional(each(number(0, open_low=True))), listed=True, commas=True
     )
     distance: list[str] = setting(["cosine"], each(one_of(*DISTANCES)), listed=True, commas=True)
     memory_mib: float | None = setting(None, optional(number(0, open_low=True)))
+
+    def __post_init__(self):
+        if "cosine" in self.distance:
+            self.temperature = self.temperature or [STANDARD_TEMPERATURE]
+        elif self.temperature is not None:
+            given = ",".join(f"{value:g}" for value in self.temperature)
+            raise ValueError(
+                f"temperature={given}: euclidean weights, 1 / distance, have none; leave it out, "
+                "or set distance=cosine"
+            )
 
     def neighbours(self, images: BankAndQueries) -> list[int]:
         """The numbers of neighbours, in order.

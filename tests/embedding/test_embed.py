@@ -212,6 +212,7 @@ def test_what_does_not_fit_is_said_in_a_line(weights, photos, tmp_path, monkeypa
         ([photos, "out=" + str(photos / "out")], "results would lie among the images"),
         ([photos, "format=hdf5"], "format='hdf5': must be one of npy, parquet"),
         ([photos, "neighbours=0"], "neighbours=0: must be a whole number from 1 to 100"),
+        ([photos, "neighbours=3"], "neighbours=3: of an image; name it by query=IMAGE"),
         ([photos, "queri=x.png"], "did you mean query"),
         ([photos, f"query={tmp_path / 'q.png'}"], "cannot read the image .*q.png"),
         ([photos, f"query={photos / 'c.png'}"], "neighbours=10: .*photos has 9 image"),

@@ -220,6 +220,10 @@ class TestCommand:
         [
             (["format=h5"], "format=['h5']: must be a list, each one of safetensors, pth, onnx"),
             (["naming=keras"], "naming='keras': must be one of torchvision, timm, or null"),
+            (
+                ["naming=timm", "format=onnx,pt2"],
+                "naming=timm: is of format=safetensors,pth; format=onnx,pt2",
+            ),
             (["naming=torchvision"], "micro_resnet is made of timm's parts; set naming=timm"),
             (["device=cuda"], "device is no setting of simco-export"),
             (["mean=0.5"], "mean=0.5: must be three finite numbers, one a channel"),

@@ -258,6 +258,14 @@ def test_an_accuracy_is_of_finite_features(digits_run, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_temperature_is_of_cosine_weights_alone():
+    assert settings().temperature == settings("distance=cosine,euclidean").temperature == [0.07]
+    assert settings("distance=euclidean").temperature is None
+    assert settings("distance=euclidean,cosine", "temperature=0.1,0.2").temperature == [0.1, 0.2]
+    with pytest.raises(ValueError, match="^temperature=0.1,0.2: euclidean .* distance=cosine$"):
+        settings("distance=euclidean", "temperature=0.1,0.2")
+
+
 @pytest.mark.parametrize(
     "argument", ["k=0", "k=[]", "temperature=0", "distance=l1", "memory_mib=0"]
 )
