@@ -196,7 +196,7 @@ def as_rgb(image: Image.Image) -> Image.Image:
     """
     _silence()
     image.load()  # by which Pillow turns TIFF itself
-    turn = _UPRIGHT.get(_orientation(image))
+    turn = None if image.format == "TIFF" else _UPRIGHT.get(_orientation(image))
     # PNG and PGM have 16 bits at most: some versions of Pillow open those in its mode of 32.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         tags = getattr(image, "tag_v2", {})  # of TIFF, of which Pillow scales and inverts only 8

@@ -77,10 +77,11 @@ def image_files(folder: str | Path, others: Counter[str] | None = None) -> Itera
             if name.lower().endswith(EXTENSIONS):
                 yield os.path.join(root, name)
             elif others is not None:
-                others[_ending(name)] += 1
+                others[ending_of(name)] += 1
 
 
-def _ending(name: str) -> str:
+def ending_of(name: str) -> str:
+    """The ending of a file's name in lower case, with its dot."""
     return os.path.splitext(name)[1].lower()
 
 
@@ -130,7 +131,7 @@ def folder_images(
             if entry.name.lower().endswith(EXTENSIONS):
                 loose += 1
             else:
-                others[_ending(entry.name)] += 1
+                others[ending_of(entry.name)] += 1
     if not per_class:
         raise NoClassFolders(
             f"no class folder with images in {printable(folder)}{_not_read(others)}"
@@ -150,18 +151,9 @@ def folder_images(
         )
     paths = [path for found in per_class.values() for path in found]
     labels = [number[name] for name, found in per_class.items() for _ in found]
-    notes = left_out_lines(folder, others)
     without = {name: found for name, found in left_out.items() if name not in per_class}
-    if without:
-        shown = [
-            f"{printable(name)} ({endings(found) if found else 'empty'})"
-            for name, found in list(without.items())[:_SHOWN]
-        ]
-        more = f", and {len(without) - _SHOWN:,} more" if len(without) > _SHOWN else ""
-        notes.append(
-            f"{printable(folder)}: class folders without a readable image, left out: "
-            f"{', '.join(shown)}{more}"
-        )
+    notes = left_out_lines(folder, others)
+    notes += left_out_classes(folder, "class folders", without)
     return ImageSet(paths, np.asarray(labels, dtype=np.int64), names, notes)
 
 
@@ -200,6 +192,28 @@ def left_out_lines(folder: str | Path, others: Mapping[str, int]) -> list[str]:
         return []
     hint = _hint(others)
     return [f"{printable(folder)}: left out: {endings(others)}{hint and f' ({hint})'}"]
+
+
+def left_out_classes(
+    where: str | Path, what: str, without: Mapping[str, Mapping[str, int]]
+) -> list[str]:
+    """A line with the names of classes of which no image can be read; none if there are none.
+
+    Args:
+        where: the folder or file that they are of.
+        what: "classes" or "class folders".
+        without: the number of other files of each, by ending.
+    """
+    if not without:
+        return []
+    shown = [
+        f"{printable(name)} ({endings(others) if others else 'empty'})"
+        for name, others in list(without.items())[:_SHOWN]
+    ]
+    more = f", and {len(without) - _SHOWN:,} more" if len(without) > _SHOWN else ""
+    return [
+        f"{printable(where)}: {what} without a readable image, left out: {', '.join(shown)}{more}"
+    ]
 
 
 def _hint(others: Mapping[str, int]) -> str:

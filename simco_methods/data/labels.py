@@ -12,7 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from simco_methods.data.decode import EXTENSIONS, printable
-from simco_methods.data.folders import class_folders, image_files, left_out_lines
+from simco_methods.data.folders import (
+    class_folders,
+    ending_of,
+    image_files,
+    left_out_classes,
+    left_out_lines,
+)
 from simco_methods.data.images import UNLABELLED, ImageSet
 
 # Names of columns in a header, without case, spaces, "_", "-" and "."; of several the first.
@@ -84,11 +90,18 @@ def labelled_by_file(
         other = None
     beyond = roots if other is None else [*roots, str(other)]
     found: dict[str, tuple[str, int]] = {}  # label and line of each image
+    unread: dict[str, Counter[str]] = {}  # endings of the files of a label that are not read
+    inside = os.path.join(os.path.realpath(folder), "")
     faults: list[str] = []
     for line, name, label in rows:
         key = next((k for root in roots if (k := place(os.path.join(root, name))) in paths), None)
         if key is None:
-            if not any(os.path.exists(os.path.join(root, name)) for root in beyond):
+            there = next(
+                (p for root in beyond if os.path.exists(p := os.path.join(root, name))), ""
+            )
+            if there and place(there).startswith(inside):
+                unread.setdefault(label, Counter())[ending_of(name)] += 1
+            elif not there:
                 faults.append(f"line {line}: there is no {printable(name)} in {printable(folder)}")
         elif other is not None and os.path.exists(other / name):
             faults.append(
@@ -118,9 +131,12 @@ def labelled_by_file(
             f"{printable(file)} has {len(unknown)} class(es) that the training images lack: {shown}"
         )
     labels = [number(label) if label else UNLABELLED for _, label in kept]
-    if place(file).startswith(os.path.join(os.path.realpath(folder), "")):
+    if place(file).startswith(inside):
         others -= Counter({file.suffix.lower(): 1})
     notes = left_out_lines(folder, others)
+    read = {label for _, label in kept}
+    without = {label: unread[label] for label in sorted(set(unread) - read) if label}
+    notes += left_out_classes(file, "classes", without)
     notes.append(f"labels of {printable(folder)}: {printable(file)}, {rows.columns}")
     if len(kept) < len(paths):
         notes.append(

@@ -71,6 +71,20 @@ def test_images_without_a_row_or_a_label(tmp_path):
     assert class_names(custom(root, labels=str(file))) == ["cat"]
 
 
+def test_a_class_of_files_that_are_not_read_is_named(tmp_path):
+    root = fill(tmp_path / "set", "a.png", "b.psd", "c.psd", "d.psd")
+    fill(tmp_path / "test", "e.psd")
+    file = tmp_path / "labels.csv"
+    rows = "set/a.png,cat\nset/b.psd,cat\nset/c.psd,dog\nset/d.psd,dog\ntest/e.psd,eel\n"
+    file.write_text("file,label\n" + rows)
+    images = labelled_by_file(root, file)
+    assert found(images) == {"a.png": "cat"} and images.classes == ["cat"]
+    assert images.notes[:2] == [
+        f"{root}: left out: 3 .psd",
+        f"{file}: classes without a readable image, left out: dog (2 .psd)",
+    ]
+
+
 @pytest.mark.parametrize(
     "text, lines",
     [
