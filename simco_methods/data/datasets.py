@@ -25,7 +25,7 @@ from simco_methods.data.folders import (
 )
 from simco_methods.data.images import ImageSet
 from simco_methods.data.labels import label_file_near, labelled_by_file, own_label_file
-from simco_methods.data.splits import hold_out, split_parts
+from simco_methods.data.splits import hold_out, is_split, split_parts
 from simco_methods.files import lock
 
 Loader = Callable[[DictConfig, str, Sequence[str] | None], ImageSet]
@@ -173,7 +173,7 @@ def _label_file(data: DictConfig, split: str) -> Path | None:
 def _refuse_parts(root: Path, data: DictConfig, split: str) -> None:
     """Raises ``SplitFolders`` for a root with images to train on and others to validate on."""
     parts = split_parts(root)
-    if "train" not in parts or len(parts) < 2:
+    if not is_split(parts):
         return
     val = parts.get("val", parts.get("test"))
     wanted = [_settings_of(val if split == "val" else parts["train"], split)]

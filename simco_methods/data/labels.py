@@ -24,7 +24,7 @@ from simco_methods.data.images import UNLABELLED, ImageSet
 # Names of columns in a header, without case, spaces, "_", "-" and "."; of several the first.
 _FILE = ("path", "filepath", "file", "filename", "image", "imagepath", "imagefile", "imagename")
 _LABEL = ("label", "labels", "class", "classname", "classid", "category", "target", "wnid")
-_IMAGES = "images"  # the subfolder of Tiny-ImageNet's parts
+IMAGES = "images"  # the subfolder of Tiny-ImageNet's parts
 _OWN = ("val_annotations.txt", "labels.csv", "labels.tsv")
 _SHOWN = 5  # faults in a message
 _DIGITS = re.compile("[0-9]{1,18}")
@@ -33,7 +33,7 @@ _DIGITS = re.compile("[0-9]{1,18}")
 def own_label_file(folder: Path) -> Path | None:
     """The label file in a folder without class folders: ``labels.csv``, ``labels.tsv``, or
     ``val_annotations.txt`` of Tiny-ImageNet, whose images may lie in ``images/``."""
-    if not folder.is_dir() or set(class_folders(folder)) - {_IMAGES}:
+    if not folder.is_dir() or set(class_folders(folder)) - {IMAGES}:
         return None
     return _among(folder, _OWN)
 
@@ -85,7 +85,7 @@ def labelled_by_file(
     place = _Places()
     paths = {place(path): path for path in image_files(folder, others)}
     rows = _Rows(file)
-    roots = [str(folder), str(file.parent), os.path.join(folder, _IMAGES)]
+    roots = [str(folder), str(file.parent), os.path.join(folder, IMAGES)]
     if other is not None and place(folder / "x") == place(other / "x"):
         other = None
     beyond = roots if other is None else [*roots, str(other)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,11 @@ def split_parts(folder: Path) -> dict[str, Path]:
                 parts[part] = path
                 break
     return parts
+
+
+def is_split(parts: Mapping[str, Path]) -> bool:
+    """Whether there are a part to train on and another to validate or test on."""
+    return "train" in parts and len(parts) > 1
 
 
 def stratified(images: ImageSet, share: float) -> ImageSet:

@@ -16,7 +16,7 @@ from simco_methods.data import ImageSet
 from simco_methods.data.splits import stratified
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.accuracy import Scores, scores
-from simco_methods.evaluation.linear_features import Cached, Frozen, FrozenStream
+from simco_methods.evaluation.linear_features import Cached, Frozen, FrozenStream, PlainFeatures
 from simco_methods.evaluation.linear_heads import Heads
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import StateFile, batch_size, train_epochs
@@ -53,7 +53,11 @@ class LinearResult:
 
 
 def probe(
-    encoder: Encoder, sides: Sides, settings: LinearSettings, state: StateFile | None = None
+    encoder: Encoder,
+    sides: Sides,
+    settings: LinearSettings,
+    state: StateFile | None = None,
+    known: PlainFeatures | None = None,
 ) -> LinearResult:
     """Trains and tests linear classifiers on the features of an encoder, which stays as it is.
 
@@ -66,6 +70,7 @@ def probe(
         sides: to train and to test on.
         settings: of mode=frozen.
         state: where to keep the state of an unfinished training, and to take it up from.
+        known: features of the images without augmentation, if they have been made.
 
     Raises:
         ValueError: settings that do not go together or do not fit the images or the memory, or no
@@ -77,13 +82,13 @@ def probe(
     size = batch_size(settings, sides.train)
     held = held_out(sides.train, settings)
     with _evaluating(encoder):
-        frozen = Frozen(encoder, settings)
+        frozen = Frozen(encoder, settings, known)
         batches = (Cached if settings.features == "cached" else FrozenStream)(frozen, sides, size)
         heads = Heads(
             [(lr * size / 256, decay) for lr, decay in settings.grid],
             len(sides.classes),
             settings.optimizer,
-            test=frozen.on_device(batches.data.val_dataloader(), "test images"),
+            test=frozen.test(batches.data),
             held=held,
             held_out=None if held is None else frozen.held_out(sides.train, held, size),
             label_smoothing=settings.label_smoothing,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from simco_methods.data import ImageSet
+from simco_methods.data import ImageSet, PretrainData
 from simco_methods.data.loaders import EpochSampler
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.linear_settings import LinearSettings
@@ -24,11 +25,33 @@ def autocast(device: torch.device, settings: LinearSettings) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
 
 
-class Frozen:
-    """Features of an encoder in evaluation mode, without gradient, in float32."""
+@dataclass
+class PlainFeatures:
+    """Features (N, F) in float32 and labels (N,) of images without augmentation.
 
-    def __init__(self, encoder: Encoder, settings: LinearSettings):
+    Attributes:
+        train, test: of the two sides.
+    """
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+
+
+class Frozen:
+    """Features of an encoder in evaluation mode, without gradient, in float32.
+
+    Args:
+        encoder: on its device.
+        settings: completed.
+        known: of the images without augmentation, to be taken where the network is not forwarded in
+            another precision.
+    """
+
+    def __init__(
+        self, encoder: Encoder, settings: LinearSettings, known: PlainFeatures | None = None
+    ):
         self.encoder, self.settings = encoder, settings
+        self.known = known if settings.precision == "32" else None
 
     @torch.no_grad()
     def __call__(self, images: Tensor) -> Tensor:
@@ -43,17 +66,33 @@ class Frozen:
         check_finite(found[0])
         return found
 
-    def on_device(self, loader: Iterable, what: str) -> tuple[Tensor, Tensor]:
-        """The same on the encoder's device, where classifiers are tested on them."""
-        features, labels = self.plain(loader, what)
-        return features.to(self.encoder.device), labels.to(self.encoder.device)
+    def train(self, data: PretrainData) -> tuple[Tensor, Tensor]:
+        """The same of the training images, on some device."""
+        if self.known is not None:
+            return self.known.train
+        return self.plain(data.bank_dataloader(), "training images")
+
+    def test(self, data: PretrainData) -> tuple[Tensor, Tensor]:
+        """The same of the test images on the encoder's device, where classifiers are tested."""
+        known = self.known
+        return self._on_device(
+            known.test if known else self.plain(data.val_dataloader(), "test images")
+        )
 
     def held_out(self, images: ImageSet, rows: Tensor, size: int) -> tuple[Tensor, Tensor]:
-        """The same of some images as they are."""
+        """The same of some training images."""
+        if self.known is not None:
+            features, labels = self.known.train
+            chosen = rows.to(features.device)
+            return self._on_device((features[chosen], labels[chosen]))
         some = images.select(np.flatnonzero(rows))
         workers = self.settings.num_workers
         data = evaluation_data(self.encoder, some, None, batch_size=size, num_workers=workers)
-        return self.on_device(data.bank_dataloader(), "held-out images")
+        return self._on_device(self.plain(data.bank_dataloader(), "held-out images"))
+
+    def _on_device(self, pair: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        features, labels = pair
+        return features.to(self.encoder.device), labels.to(self.encoder.device)
 
 
 class FrozenStream(Streamed):
@@ -104,8 +143,8 @@ class Cached:
             self.data = evaluation_data(
                 encoder, sides.train, sides.test, batch_size=size, num_workers=workers
             )
-            features, labels = frozen.plain(self.data.bank_dataloader(), "training images")
-            self.features = features[None]
+            features, labels = frozen.train(self.data)
+            self.features = features.cpu()[None]
         if self.features.nbytes < free_memory(self.device) // 4:
             self.features = self.features.to(self.device)
         self.labels = labels.to(self.device)

@@ -12,6 +12,8 @@ from omegaconf import OmegaConf
 
 from simco_methods.data.decode import printable
 from simco_methods.data.folders import EXTENSIONS, class_folders
+from simco_methods.data.labels import IMAGES, label_file_near, own_label_file
+from simco_methods.data.splits import is_split, split_parts
 from simco_methods.evaluation.sides import Sides, read_sides
 
 # By what torchvision unpacks into the folder that it downloads to.
@@ -21,7 +23,6 @@ _TORCHVISION = {
     "svhn": "train_32x32.mat",
     "stl10": "stl10_binary",
 }
-_TRAIN, _TEST = "train", ("test", "val")
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,11 @@ DIGITS = LocalDataset("digits", {"dataset": "digits"})  # embedded
 def local_datasets(folder: Path | None) -> tuple[dict[str, LocalDataset], list[str]]:
     """The data sets by name, the embedded digits first.
 
-    There are those of torchvision's files, in ``folder`` or a subfolder, and of class folders:
-    below ``train/`` and ``test/`` (else ``val/``), or without a split. A folder is one of class
-    folders if two or more of its subfolders have images right in them. If nothing else is there,
-    ``folder`` itself is looked at so.
+    There are those of torchvision's files, in ``folder`` or a subfolder, and of images with labels:
+    below ``train/`` and ``test/`` (else ``val/``), or without a split. Images have labels if they
+    are right in two or more subfolders, or in ``images/`` there, or if a label file lies with them
+    (see :func:`~simco_methods.data.labels.own_label_file`) or, of ``test/``, beside it. If nothing
+    else is there, ``folder`` itself is looked at so.
 
     Args:
         folder: where to look, one level deep; None for nowhere.
@@ -77,7 +79,8 @@ def local_datasets(folder: Path | None) -> tuple[dict[str, LocalDataset], list[s
             raise FileNotFoundError(f"there is no folder {printable(folder)}")
         called = folder.resolve().name  # it may be "."
         own = [*_of_torchvision(folder), *_of_class_folders(folder, called, split=True)]
-        parts = [_TRAIN, *_TEST] if own and own[-1].data["dataset"] == "custom" else []
+        split = own and own[-1].data["dataset"] == "custom"
+        parts = [part.name for part in split_parts(folder).values()] if split else []
         below = []
         for name in class_folders(folder):
             if name in parts or name in _TORCHVISION.values():
@@ -112,29 +115,42 @@ def _of_torchvision(folder: Path) -> Iterator[LocalDataset]:
 
 
 def _of_class_folders(folder: Path, name: str, split: bool = False) -> Iterator[LocalDataset]:
-    """At most one; with ``split`` only of ``train/`` and images to test on."""
-    train = folder / _TRAIN
-    tests = [folder / part for part in _TEST if _has_classes(folder / part, 1)]
-    data = {"dataset": "custom", "train_path": str(train)}
-    if _has_classes(train, 2):
-        if tests:
-            yield LocalDataset(name, {**data, "val_path": str(tests[0])})
+    """At most one; with ``split`` only of a part to train on and another to test on."""
+    parts = split_parts(folder)
+    train = _labelled(parts["train"], "train", 2) if "train" in parts else None
+    if train is not None:
+        tests = (_labelled(parts[p], "val", 1) for p in ("test", "val") if p in parts)
+        test = next(filter(None, tests), None)
+        if test is not None:
+            yield LocalDataset(name, {"dataset": "custom", **train, **test})
         elif not split:
-            yield LocalDataset(name, data, split=False)
-    elif not split and _has_classes(folder, 2):
-        yield LocalDataset(name, {**data, "train_path": str(folder)}, split=False)
+            yield LocalDataset(name, {"dataset": "custom", **train}, split=False)
+    elif not split and not is_split(parts) and (whole := _labelled(folder, "train", 2)):
+        yield LocalDataset(name, {"dataset": "custom", **whole}, split=False)
+
+
+def _labelled(folder: Path, split: str, least: int) -> dict[str, str] | None:
+    """The keys of a folder's images, None if they have no labels; ``least`` class folders."""
+    keys = {f"{split}_path": str(folder)}
+    if own_label_file(folder) or _has_classes(folder, least):
+        return keys
+    beside = label_file_near(folder) if split == "val" and not class_folders(folder) else None
+    return {**keys, "val_labels": str(beside)} if beside else None
 
 
 def _has_classes(folder: Path, least: int) -> bool:
-    if not folder.is_dir():
-        return False
     count = 0
     for name in class_folders(folder):
-        with os.scandir(folder / name) as entries:
-            count += any(
-                entry.name.lower().endswith(EXTENSIONS) and not entry.name.startswith(".")
-                for entry in entries
-            )
+        places = (folder / name, folder / name / IMAGES)  # the second is Tiny-ImageNet's
+        count += name != IMAGES and any(_has_images(place) for place in places if place.is_dir())
         if count == least:
             return True
     return False
+
+
+def _has_images(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(
+            entry.name.lower().endswith(EXTENSIONS) and not entry.name.startswith(".")
+            for entry in entries
+        )

@@ -62,7 +62,6 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
             )
         train = _read(data, "train")
         test = _read(data, "val", train.classes)
-        notes = []
     elif share is None:
         raise ValueError(
             f"there is nothing to test on: set data.val_path to a folder like "
@@ -71,10 +70,12 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
         )
     else:
         train, test = hold_out(_read(OmegaConf.merge(data, {"test_share": None}), "train"), share)
-        notes = [f"no data.val_path: {share:g} of each class is held out to test on"]
+    notes: list[str] = []
     train, test = (
         _labelled(images, data, split, notes) for split, images in (("train", train), ("val", test))
     )
+    if share is not None:
+        notes.append(f"no data.val_path: {share:g} of each class is held out to test on")
     if len(train.classes) < 2:
         raise ValueError(
             f"all labelled images are of one class ({printable(train.classes[0])}); to tell "

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
-from simco_methods.config.checks import each, flag, number, one_of, optional, text
+from simco_methods.config.checks import each, flag, one_of, optional, text
 from simco_methods.data.readable import ON_ERROR
 from simco_methods.data.workers import end_workers
 from simco_methods.encoder import Encoder
 from simco_methods.encoder.loading import build
 from simco_methods.evaluation.grid import STANDARD_K, STANDARD_TEMPERATURE
 from simco_methods.evaluation.linear import probe
+from simco_methods.evaluation.linear_features import PlainFeatures
 from simco_methods.evaluation.linear_folder import identity
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.loading import bank_and_query_features, check_finite, evaluation_data
@@ -26,6 +27,7 @@ from simco_methods.host.knn import knn_accuracy
 from simco_methods.settings import setting
 
 _FOLDER = Path("datasets")  # where nothing is said
+_TEST_SHARE = 0.2
 
 
 @dataclass
@@ -38,7 +40,8 @@ class TransferSettings(LinearSettings):
             below train/ and test/ (or val/) or without a split.
         datasets: names of those to take, by default all that are found and the embedded digits.
         untrained: also the kNN accuracy of the same network with random weights.
-        test_share: the share of each class that is tested on, where class folders have no split.
+        test_share: the share of each class that is tested on, where class folders have no split; by
+            default that of the encoder's own training (``data.test_share``), else 0.2.
         on_error: what an image that cannot be read does: "raise" fails its data set, "skip" leaves
             it out, after all have been looked at.
         features: of the linear classifier; "cached": views that are forwarded once and kept;
@@ -52,7 +55,6 @@ class TransferSettings(LinearSettings):
     data: str | None = setting(None, optional(text))
     datasets: list[str] | None = setting(None, optional(each(text)), listed=True, commas=True)
     untrained: bool = setting(True, flag)
-    test_share: float = setting(0.2, number(0, 1, open_low=True))
     on_error: str = setting("raise", one_of(*ON_ERROR))
     features: str = setting("cached", one_of("cached", "streamed"))
     mode: str = setting("frozen", one_of("frozen"))
@@ -94,6 +96,9 @@ def transfer(source: str, settings: TransferSettings) -> Path:
     """
     settings.check()
     encoder = settings.load(source)
+    if settings.test_share is None:
+        trained = encoder.card.settings.get("data") or {}
+        settings = replace(settings, test_share=trained.get("test_share") or _TEST_SHARE)
     datasets, others = settings.found()
     folder = settings.out_folder(source, "transfer")
     table = ResultsTable(folder, source, encoder, _identity(encoder, settings))
@@ -144,8 +149,8 @@ def _row(
         sep="\n",
         flush=True,
     )
-    found = _knn(encoder, sides, settings)
-    linear = probe(encoder, sides, settings)
+    found, features = _knn(encoder, sides, settings)
+    linear = probe(encoder, sides, settings, known=features)
     found |= {
         "linear_acc1": linear.scores.acc1,
         "linear_acc5": linear.scores.acc5,
@@ -167,7 +172,10 @@ def _identity(encoder: Encoder, settings: TransferSettings) -> dict[str, Any]:
     return {key: value for key, value in found.items() if key not in rows_own}
 
 
-def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str, float]:
+def _knn(
+    encoder: Encoder, sides: Sides, settings: TransferSettings
+) -> tuple[dict[str, float], PlainFeatures]:
+    """Accuracies, and the encoder's features, of which they are."""
     data = evaluation_data(
         encoder,
         sides.train,
@@ -181,7 +189,7 @@ def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             networks["untrained_"] = build(encoder.card).eval().to(encoder.device)
-    found = {}
+    found, own = {}, None
     features = bank_and_query_features(list(networks.values()), *loaders, encoder.device)
     for name, sets in zip(networks, features, strict=True):
         check_finite(*(features for features, _ in sets))
@@ -192,4 +200,5 @@ def _knn(encoder: Encoder, sides: Sides, settings: TransferSettings) -> dict[str
             temperature=STANDARD_TEMPERATURE,
             num_classes=len(sides.classes),
         )
-    return found
+        own = own or PlainFeatures(*sets)
+    return found, own

@@ -1,12 +1,15 @@
 """simco-transfer: which data sets are found, what the table has, and how it goes on."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
 
+from simco_methods.data import images as images_module
 from simco_methods.encoder import load_encoder
 from simco_methods.encoder.loading import build
+from simco_methods.evaluation import loading
 from simco_methods.evaluation import transfer as module
 from simco_methods.evaluation.linear import probe
 from simco_methods.evaluation.linear_settings import LinearSettings
@@ -14,6 +17,8 @@ from simco_methods.evaluation.local import local_datasets
 from simco_methods.evaluation.transfer import TransferSettings, transfer
 from simco_methods.host.knn import knn_accuracy
 from simco_methods.settings import described, parse_settings
+from tests.data.test_folders import fill
+from tests.data.test_labels import tiny_imagenet
 from tests.evaluation.conftest import write_digits
 
 QUICK = "epochs=2", "lr=[0.1]", "num_workers=0"
@@ -78,6 +83,42 @@ def test_the_folder_itself_is_one(tmp_path):
     assert list(found) == ["digits", "split"] and found["split"].split and not others
     found, others = local_datasets(tmp_path / "unsplit")
     assert list(found) == ["digits", "unsplit"] and not found["unsplit"].split and not others
+
+
+def test_sets_whose_labels_are_in_files_are_found(tmp_path):
+    tiny_imagenet(tmp_path / "tiny")
+    fill(tmp_path, *(f"signs/Train/{name}/0.png" for name in "ab"), "signs/Test/0.png")
+    (tmp_path / "signs/Test.csv").write_text("ClassId,Path\na,Test/0.png\n")
+    fill(tmp_path, "flat/0.png", "flat/1.png")
+    (tmp_path / "flat/labels.csv").write_text("0.png,a\n1.png,b\n")
+    # Without a file: nothing to test on, and nothing at all.
+    fill(tmp_path, *(f"untold/TRAIN/{name}/0.png" for name in "ab"), "untold/test/0.png")
+    fill(tmp_path, "images/test/images/0.png", "images/train/images/0.png")
+    found, others = local_datasets(tmp_path)
+    told = {name: {**dataset.data, "split": dataset.split} for name, dataset in found.items()}
+    del told["digits"]
+    for data in told.values():
+        assert data.pop("dataset") == "custom"
+        for key, value in data.items():
+            data[key] = value if key == "split" else value.removeprefix(f"{tmp_path}/")
+    assert told == {
+        "tiny": {"train_path": "tiny/train", "val_path": "tiny/val", "split": True},
+        "signs": {
+            "train_path": "signs/Train",
+            "val_path": "signs/Test",
+            "val_labels": "signs/Test.csv",
+            "split": True,
+        },
+        "flat": {"train_path": "flat", "split": False},
+        "untold": {"train_path": "untold/TRAIN", "split": False},
+    }
+    assert others == ["images"]
+    counts = {
+        name: [len(side.labels) for side in (sides.train, sides.test)]
+        for name in ("tiny", "signs")
+        for sides in [found[name].sides(0.2, None)]
+    }
+    assert counts == {"tiny": [4, 2], "signs": [2, 1]}
 
 
 def test_names_are_unlike(tmp_path):
@@ -163,14 +204,57 @@ def test_a_table_of_all_that_is_found(digits_run, data, tmp_path, capsys):
     assert len((tmp_path / "table.csv").read_text().splitlines()) == 5
 
 
+def test_images_are_read_once_and_forwarded_once(digits_run, data, tmp_path, monkeypatch):
+    """For kNN and the linear classifier; beside it, training images are read for its crops."""
+    read, forwarded = Counter(), []
+    load, features = images_module.read_rgb, loading._features_of_each
+
+    def read_rgb(path):
+        read[path] += 1
+        return load(path)
+
+    def features_of_each(backbones, loader, device, what):
+        found, labels = features(backbones, loader, device, what)
+        forwarded.append(len(labels) * len(backbones))
+        return found, labels
+
+    monkeypatch.setattr(images_module, "read_rgb", read_rgb)
+    monkeypatch.setattr(loading, "_features_of_each", features_of_each)
+    given = f"data={data}", "datasets=split", "lr=[0.1,0.3]"
+    transfer(str(digits_run), settings(*given, "untrained=false", f"out={tmp_path}"))
+    sides = local_datasets(data)[0]["split"].sides(0.2, None)
+    assert {read[path] for path in sides.test.images} == {1}
+    assert {read[path] for path in sides.train.images} == {2}
+    assert forwarded == [60, 24]
+
+
+def test_the_share_that_is_tested_on_is_that_of_the_encoder_s_training(
+    digits_run, data, tmp_path, monkeypatch
+):
+    given = f"data={data}", "datasets=unsplit", "untrained=false"
+    transfer(str(digits_run), settings(*given, f"out={tmp_path / 'a'}"))
+    load = TransferSettings.load
+
+    def trained(self, source):
+        encoder = load(self, source)
+        encoder.card.settings["data"]["test_share"] = 0.4
+        return encoder
+
+    monkeypatch.setattr(TransferSettings, "load", trained)
+    transfer(str(digits_run), settings(*given, f"out={tmp_path / 'b'}"))
+    transfer(str(digits_run), settings(*given, "test_share=0.2", f"out={tmp_path / 'c'}"))
+    tested = {name: results(tmp_path / name)["datasets"]["unsplit"]["test"] for name in "abc"}
+    assert tested == {"a": 9, "b": 18, "c": 9}
+
+
 def test_it_goes_on_where_it_was_interrupted(digits_run, data, tmp_path, monkeypatch, capsys):
     asked = []
 
-    def interrupted(encoder, sides, settings):
+    def interrupted(encoder, sides, settings, known):
         asked.append(len(sides.classes))
         if len(asked) == 2:
             raise KeyboardInterrupt
-        return probe(encoder, sides, settings)
+        return probe(encoder, sides, settings, known=known)
 
     monkeypatch.setattr(module, "probe", interrupted)
     out, given = tmp_path / "out", [f"data={data}", "datasets=split,unsplit", "untrained=false"]
@@ -229,10 +313,10 @@ def test_an_image_that_cannot_be_read_fails_its_data_set_or_is_left_out(
 def test_an_error_that_was_not_foreseen_does_not_lose_the_others(
     digits_run, data, tmp_path, monkeypatch
 ):
-    def failing(encoder, sides, settings):
+    def failing(encoder, sides, settings, known):
         if len(sides.test) == 24:
             raise RuntimeError("out of memory")
-        return probe(encoder, sides, settings)
+        return probe(encoder, sides, settings, known=known)
 
     monkeypatch.setattr(module, "probe", failing)
     given = f"data={data}", "datasets=split,unsplit", "untrained=false", f"out={tmp_path}"
