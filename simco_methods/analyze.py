@@ -88,15 +88,15 @@ def _facts(samples: Samples) -> dict[str, Any]:
     }
 
 
-def _load() -> tuple[type, Any]:
+def _settings() -> type:
     from simco_methods.analysis.settings import Settings
 
-    return Settings, analyze
+    return Settings
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-analyze", __doc__, _load, ("CKPT",))
+    run_command("simco-analyze", __doc__, _settings, analyze, ("CKPT",))
 
 
 if __name__ == "__main__":

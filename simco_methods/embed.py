@@ -12,16 +12,21 @@ from typing import Any
 from simco_methods.command import run_command
 
 
-def _load() -> tuple[type, Any]:
-    from simco_methods.embedding.run import embed
+def _settings() -> type:
     from simco_methods.embedding.settings import EmbedSettings
 
-    return EmbedSettings, embed
+    return EmbedSettings
+
+
+def _run(*given: Any) -> None:
+    from simco_methods.embedding.run import embed
+
+    embed(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-embed", __doc__, _load, ("ENCODER", "FOLDER"))
+    run_command("simco-embed", __doc__, _settings, _run, ("ENCODER", "FOLDER"))
 
 
 if __name__ == "__main__":

@@ -56,15 +56,15 @@ def _seen(card: Any) -> str:
     return f"images of {card.preprocessing.size} pixels, {trained}"
 
 
-def _load() -> tuple[type, Any]:
+def _settings() -> type:
     from simco_methods.encoder.export_settings import ExportSettings
 
-    return ExportSettings, export
+    return ExportSettings
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-export", __doc__, _load)
+    run_command("simco-export", __doc__, _settings, export)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,14 @@ except ImportError:  # Windows
     fcntl = None
 
 
+def user_path(text: str) -> Path:
+    """A path as a user wrote it: one that is there, else with ``~`` for the home folder.
+
+    What begins with ``~`` and names no user's home is a name like any other.
+    """
+    return Path(text if os.path.lexists(text) else os.path.expanduser(text))
+
+
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A name to write a file under, which comes to ``path`` when all of it is written."""

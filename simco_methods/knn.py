@@ -13,15 +13,21 @@ from typing import Any
 from simco_methods.command import run_command
 
 
-def _load() -> tuple[type, Any]:
-    from simco_methods.evaluation.knn import KNNSettings, knn
+def _settings() -> type:
+    from simco_methods.evaluation.knn_settings import KNNSettings
 
-    return KNNSettings, knn
+    return KNNSettings
+
+
+def _run(*given: Any) -> None:
+    from simco_methods.evaluation.knn import knn
+
+    knn(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-knn", __doc__, _load)
+    run_command("simco-knn", __doc__, _settings, _run)
 
 
 if __name__ == "__main__":

@@ -114,15 +114,15 @@ def _closing(summary: dict[str, Any], path: Path) -> str:
     )
 
 
-def _load() -> tuple[type, Any]:
+def _settings() -> type:
     from simco_methods.evaluation.linear_settings import LinearSettings
 
-    return LinearSettings, linear
+    return LinearSettings
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-linear", __doc__, _load)
+    run_command("simco-linear", __doc__, _settings, linear)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from simco_methods import __version__
 from simco_methods.choice import check_host
-from simco_methods.overrides import (
-    GROUPS,
-    accept_every_key,
-    check_arguments,
-    composing_fault,
-)
+from simco_methods.command import HELP
+from simco_methods.overrides import GROUPS, Arguments, check_arguments, composing_fault
 
 _failed: list[str] = []  # jobs of a sweep
 
@@ -67,25 +64,53 @@ def _usage() -> str:
     baselines = sorted(
         f.name.removesuffix(".yaml") for f in (root / "contrast/baselines").iterdir()
     )
+    examples = __doc__.split("\n", 2)[2].strip("\n")
     return (
-        f"{__doc__}\nConfigs: {{{','.join(sorted(leaves))}}}/{{{','.join(sorted(own))}}}\n"
-        f"With solo-learn: {{{','.join(with_baselines)}}}/baselines/{{{','.join(baselines)}}}\n"
-        "The README lists the keys; --hydra-help shows Hydra's own options."
+        "usage: simco-pretrain --config-name CONFIG [key=value ...] [option ...]\n\n"
+        f"{examples}\n\nConfigs:\n"
+        f"    {{{','.join(sorted(leaves))}}}/{{{','.join(sorted(own))}}}\n"
+        f"    with solo-learn: {{{','.join(with_baselines)}}}/baselines/{{{','.join(baselines)}}}\n"
+        f"{_KEYS}"
     )
+
+
+_KEYS = """
+Keys, of many (solo_configs/README.md says what they mean):
+    data.train_path, data.val_path, data.download, data.no_labels, data.on_error
+    name, output_dir: the run's folder, by default runs/NAME/FINGERPRINT
+    max_epochs, seed, optimizer.batch_size, optimizer.lr, backbone.name, augmentations
+    method_kwargs.tau_alpha, .tau_beta, .tau, .queue_size, .symmetric: of the method
+    accelerator, devices, precision, performance.compile, data.num_workers
+    knn_eval.enabled, checkpoint.frequency, resume_from_checkpoint, wandb.enabled, analysis.enabled
+Names and paths are taken as they are typed: data.train_path='my photos (2)'.
+
+Options:
+    -m: a sweep: a run for each of the values between commas; name='"a,b"' is one value
+    --config-path DIR, --config-dir DIR: where there are more configs
+    --cfg job: prints the config and ends; --hydra-help: Hydra's other options
+    --help, --version"""
 
 
 def main() -> None:
     """Entry point."""
-    options = ("--config-name", "-cn", "--hydra-help", "--version")
-    if not any(argument.startswith(options) for argument in sys.argv[1:]):
-        sys.exit(_usage())
-    check_host("simco-pretrain")
     given = sys.argv[1:]
+    if {*HELP} & {*given}:
+        print(_usage())
+        return
+    if "--version" in given:
+        print("simco-pretrain", __version__)
+        return
+    arguments = Arguments.read(given)
+    if not {"--config-name", "-cn", "--hydra-help"} & {name for name, _ in arguments.options}:
+        missing = "simco-pretrain: --config-name is missing\n" if given else ""
+        print(f"{missing}{_usage()}", file=sys.stderr)
+        sys.exit(2)
     try:
-        check_arguments(given)
+        check_arguments(arguments)
     except ValueError as error:
         sys.exit(f"simco-pretrain: {error}")
-    sys.argv[1:] = accept_every_key(given)
+    check_host("simco-pretrain")
+    sys.argv[1:] = arguments.for_hydra()
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its errors as they are, to be said in a line
     try:
         _hydra_main()
@@ -96,7 +121,7 @@ def main() -> None:
             print(str(interrupt) or "interrupted", file=sys.stderr)
         sys.exit(getattr(interrupt, "code", 130))
     except Exception as error:
-        fault = composing_fault(error, given, _hydra_main.__name__)
+        fault = composing_fault(error, arguments, _hydra_main.__name__)
         if fault is None:
             raise
         sys.exit(f"simco-pretrain: {fault}")

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simco_methods.files import write_text
-from simco_methods.machine import in_words
+from simco_methods import __version__
+from simco_methods.files import user_path, write_text
 from simco_methods.page import markdown_table
-from simco_methods.runner.plots import draw_curves
 
 # Column -> how a summary's value is written; a dash where a run has none.
 COLUMNS = {
@@ -131,6 +130,8 @@ def table(summaries: Sequence[dict[str, Any]]) -> str:
 
 def provenance(summaries: Sequence[dict[str, Any]]) -> str:
     """What the runs were made with and on, once if it is the same for all."""
+    from simco_methods.machine import in_words
+
     lines = dict.fromkeys(
         f"{s['dataset']}, {s['backbone']}, {s['epochs']} epochs, seed {s['seed']}; "
         + f"{s['hardware']}; "
@@ -146,6 +147,8 @@ def report(folders: Sequence[Path], out: Path) -> str:
     Returns:
         What table.md holds.
     """
+    from simco_methods.runner.plots import draw_curves
+
     runs = [read_run(folder) for folder in folders]
     summaries = [summary for summary, _ in runs]
     labels = distinct_labels([summary["label"] for summary in summaries], folders)
@@ -198,14 +201,22 @@ def _is_plan(name: str) -> bool:
 
 def main() -> None:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="simco-report", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="simco-report",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"simco-report {__version__}")
     parser.add_argument("runs", nargs="+", help="folders of finished runs, or names of tables")
-    parser.add_argument("--out", type=Path, help="where to write (default: here; a table's own)")
+    parser.add_argument(
+        "--out", type=user_path, help="where to write (default: here; a table's own)"
+    )
     parser.add_argument("--scale", default="paper", help="of tables: paper (default), mini, smoke")
     parser.add_argument(
-        "--results", type=Path, default=Path("runs/tables"), help="of tables: the scripts' OUT"
+        "--results", type=user_path, default=Path("runs/tables"), help="of tables: the scripts' OUT"
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()  # options may stand between runs
     try:
         # What is neither a folder nor a table is taken for what it looks like.
         folders = (Path(run) for run in arguments.runs if not _is_plan(run))

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from simco_methods.config.checks import Check, as_list
-from simco_methods.config.schema import odd_keys
-from simco_methods.config.walk import nearest, reason, shown
+from simco_methods.arguments import as_text, as_texts, config_text
+from simco_methods.config.checks import Check, allows_null, as_list, is_text, is_texts
+from simco_methods.config.keys import RUN
+from simco_methods.config.walk import nearest, reason, shown, walk
 
 Settings = TypeVar("Settings")
+
+_SETTING = re.compile(r"([A-Za-z_]\w*)[\w.\[\]]*=", re.ASCII)
 
 
 def setting(default: Any, check: Check, listed: bool = False, commas: bool = False) -> Any:
@@ -35,8 +39,62 @@ def setting(default: Any, check: Check, listed: bool = False, commas: bool = Fal
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def usage(program: str, things: Sequence[str]) -> str:
+    """The line that says how a command is called."""
+    return f"usage: {program} {' '.join(things)} [key=value ...]"
+
+
+def split_arguments(
+    program: str, kind: type, things: Sequence[str], arguments: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Tells what a command names from its ``key=value`` settings, in any order.
+
+    A path on this disk with a ``=`` in it is no setting, unless its beginning is one's name.
+
+    Args:
+        program: what to call the command.
+        kind: the dataclass of its settings.
+        things: what has to be named.
+        arguments: of the command.
+
+    Returns:
+        What is named, and the settings.
+
+    Raises:
+        ValueError: options, which it has none of; too few or too many that are no settings.
+    """
+    known = [*_fields(kind), *getattr(kind, "CONFIG", ())]
+    named: list[str] = []
+    given: list[str] = []
+    faults: list[str] = []
+    for argument in arguments:
+        is_path = os.path.lexists(argument)
+        key = _SETTING.match(argument)
+        if key and (key[1] in known or not is_path):
+            given.append(argument)
+        elif argument.startswith("-") and not is_path:
+            name = argument.lstrip("-").partition("=")[0].replace("-", "_")
+            near = nearest(name, dict.fromkeys(known))
+            meant = f": write {near}=VALUE" if near else ""
+            faults.append(f"{argument} is no option of {program}{meant}")
+        else:
+            named.append(argument)
+    if not faults:
+        pairs = zip(things, named, strict=False)
+        empty = [f"{thing} is empty" for thing, name in pairs if not name.strip()]
+        missing = [f"{thing} is missing" for thing in things[len(named) :]]
+        missing += [usage(program, things)] if missing else []
+        extra = [f"{text} is not of the form key=value" for text in named[len(things) :]]
+        faults = empty + missing + extra
+    if faults:
+        raise ValueError("\n".join(faults))
+    return named, given
+
+
 def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str]) -> Settings:
     """Reads ``key=value`` arguments.
+
+    Text is taken as it was typed, see :mod:`simco_methods.arguments`; other values are YAML.
 
     Args:
         program: what to call the command.
@@ -51,13 +109,21 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
     faults = [f"{a} is not of the form key=value" for a in arguments if "=" not in a[1:]]
     if faults:
         raise ValueError("\n".join(faults))
-    given = OmegaConf.create({})
-    for argument in arguments:
-        _merge(given, argument, argument)
-    fields = {f.name: f for f in dataclasses.fields(kind) if "check" in f.metadata}
+    fields = _fields(kind)
     config: Sequence[str] = getattr(kind, "CONFIG", ())
+    given = OmegaConf.create({})
+    texts: dict[str, Any] = {}  # of the settings that are no YAML
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        check = fields[key]["check"] if key in fields else None
+        if check and is_text(check):
+            texts[key] = as_text(value, allows_null(check))
+        elif check and is_texts(check):
+            texts[key] = as_texts(value, allows_null(check))
+        else:
+            _merge(given, argument, argument)
     plain: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in [*given.items(), *texts.items()]:
         if key in config:
             faults += _odd_override(key, value)
             continue
@@ -70,7 +136,7 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
             )
             continue
         value = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-        known = fields[key].metadata
+        known = fields[key]
         if known["commas"] and isinstance(value, str):
             value = _parts(key, value)
         allowed = known["check"](value)
@@ -86,15 +152,25 @@ def parse_settings(program: str, kind: type[Settings], arguments: Sequence[str])
     return kind(**plain)
 
 
+def _fields(kind: type) -> dict[str, Mapping[str, Any]]:
+    """Name and metadata of each setting."""
+    return {f.name: f.metadata for f in dataclasses.fields(kind) if "check" in f.metadata}
+
+
 def _merge(given: DictConfig, entry: str, argument: str) -> None:
     key, _, value = entry.partition("=")
+    check = RUN.get(key) if "." in key else None
+    text = check is not None and is_text(check)
     try:
-        if " #" in value and not value.lstrip().startswith(("'", '"', "[", "{")):
-            OmegaConf.update(given, key, value, force_add=True)  # no comment, as YAML would have it
+        if text:
+            value = config_text(value, allows_null(check))
+            OmegaConf.update(given, key, value, force_add=True)
         else:
             given.merge_with_dotlist([entry])
         OmegaConf.to_container(given, resolve=True, throw_on_missing=True)
     except (OmegaConfBaseException, YAMLError) as error:
+        if text:
+            raise ValueError(f"{argument}: {reason(error)}") from error
         raise ValueError(
             f"{argument} cannot be read as YAML ({reason(error)}); put quotes within quotes, "
             "KEY='\"VALUE\"', around text with signs of YAML's"
@@ -116,7 +192,7 @@ def _odd_override(key: str, value: Any) -> Iterator[str]:
     elif not isinstance(value, DictConfig):
         yield f"{key}={value!r}: must be a mapping with keys of its own"
     else:
-        yield from odd_keys(OmegaConf.create({key: value}))
+        yield from walk(OmegaConf.create({key: value}), RUN)
 
 
 def described(kind: type) -> str:

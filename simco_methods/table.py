@@ -13,7 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from simco_methods import __version__
 from simco_methods.choice import check_host
+from simco_methods.files import user_path
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -23,20 +25,21 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"simco-table {__version__}")
     parser.add_argument(
         "arguments",
-        nargs="+",
+        nargs="*",
         metavar="TABLE | key=value",
         help="tables by name or the beginning of it, or all; overrides of every cell's config",
     )
     parser.add_argument("--scale", default="paper", help="paper (default), mini or smoke")
-    parser.add_argument("--seeds", nargs="+", type=int, default=[5], help="a run for each")
+    parser.add_argument("--seeds", nargs="+", default=["5"], help="a run for each")
     parser.add_argument(
-        "--data", type=Path, default=Path("datasets"), help="folder of the data sets"
+        "--data", type=user_path, default=Path("datasets"), help="folder of the data sets"
     )
     parser.add_argument("--dataset", help="another data set than the scale's, for all cells")
     parser.add_argument(
-        "--out", type=Path, default=Path("runs/tables"), help="folder of all results"
+        "--out", type=user_path, default=Path("runs/tables"), help="folder of all results"
     )
     parser.add_argument(
         "--only", default="", help="labels of rows and columns to run, separated by commas"
@@ -51,9 +54,22 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _arguments(given: list[str] | None = None) -> argparse.Namespace:
+    parser = _parser()
+    arguments = parser.parse_intermixed_args(given)  # overrides may stand behind options
+    words = arguments.seeds
+    arguments.seeds = [int(word) for word in words if word.isdecimal()]
+    arguments.arguments += [word for word in words if not word.isdecimal()]  # behind --seeds
+    if not arguments.arguments:
+        parser.error("no table is named")
+    if not arguments.seeds:
+        parser.error("--seeds needs whole numbers")
+    return arguments
+
+
 def main() -> None:
     """Entry point."""
-    arguments = _parser().parse_intermixed_args()  # overrides may stand behind options
+    arguments = _arguments()
     check_host("simco-table")
     from simco_methods.tables.script import Script
 

@@ -12,15 +12,21 @@ from typing import Any
 from simco_methods.command import run_command
 
 
-def _load() -> tuple[type, Any]:
-    from simco_methods.evaluation.transfer import TransferSettings, transfer
+def _settings() -> type:
+    from simco_methods.evaluation.transfer_settings import TransferSettings
 
-    return TransferSettings, transfer
+    return TransferSettings
+
+
+def _run(*given: Any) -> None:
+    from simco_methods.evaluation.transfer import transfer
+
+    transfer(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-transfer", __doc__, _load)
+    run_command("simco-transfer", __doc__, _settings, _run)
 
 
 if __name__ == "__main__":

@@ -12,16 +12,21 @@ from typing import Any
 from simco_methods.command import run_command
 
 
-def _load() -> tuple[type, Any]:
-    from simco_methods.looking.run import visualize
+def _settings() -> type:
     from simco_methods.looking.settings import VisualizeSettings
 
-    return VisualizeSettings, visualize
+    return VisualizeSettings
+
+
+def _run(*given: Any) -> None:
+    from simco_methods.looking.run import visualize
+
+    visualize(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-visualize", __doc__, _load)
+    run_command("simco-visualize", __doc__, _settings, _run)
 
 
 if __name__ == "__main__":

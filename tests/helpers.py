@@ -41,6 +41,12 @@ MODULES = {
     **dict.fromkeys(("simsiam_hardness", "byol_hardness"), ["projector", "predictor"]),
     "supervised_hardness": ["head"],
 }
+# Of files, folders and runs, as they come from a shell.
+NAMES = [
+    "größe", "日本", "my photos (2)", "a,b", "it's", "a=b", "{x}", "~x", "#1", "it's #1", "a b",
+    " a ", "$x", 'a"b', "a:b", "a\\b", "a\\", "1e3", "true", "5", "*.jpg", "@x", "a, b", "[a",
+    "-1", "&x", "!x", "%x", "a;b", "a|b", "x'y'", "\\$x",
+]  # fmt: skip
 TINY_VIT = {"name": "vit_tiny", "kwargs": {"img_size": 16, "patch_size": 8}}
 TINY_RESNET = {"name": "micro_resnet", "kwargs": {"channels": [8, 8, 16, 16]}}
 

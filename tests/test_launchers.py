@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from simco_methods.config import complete
-from simco_methods.overrides import accept_every_key
+from simco_methods.config.parse import complete
+from simco_methods.overrides import hydra_override
 from tests.helpers import ROOT, compose_config
 from tests.test_distributed import free_port
 
@@ -87,7 +87,7 @@ def calls(folder):
 
 
 def composed(overrides):
-    given = accept_every_key([*overrides.split(), "accelerator=cpu"])
+    given = map(hydra_override, [*overrides.split(), "accelerator=cpu"])
     return complete(compose_config("digits/simco", *given))
 
 

@@ -1,35 +1,101 @@
 """Tests of the ``key=value`` settings of commands, and of what commands have in common."""
 
 import os
+import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
+from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.command import run_command
 from simco_methods.config.checks import each, number, optional, text
-from simco_methods.settings import parse_settings, setting
+from simco_methods.files import user_path
+from simco_methods.settings import parse_settings, setting, split_arguments
+from tests.helpers import NAMES
 
 
 @dataclass
 class Settings:
+    CONFIG = ("data",)
+
     out: str | None = setting(None, optional(text))
+    query: list[str] | None = setting(None, optional(each(text)), listed=True)
     k: list[float] = setting([1], each(number(0)), listed=True, commas=True)
+    config: DictConfig = field(default_factory=lambda: OmegaConf.create({}))
 
 
-@pytest.mark.parametrize("value", ["*.jpg", "[a", "@x", "???", "${none}", "\udcff"])
+@pytest.mark.parametrize("value", ["*1", "[1", "@x", "???", "${none}", "\udcff"])
 def test_what_yaml_cannot_read_is_one_message(value):
     with pytest.raises(ValueError, match="cannot be read as YAML") as raised:
-        parse_settings("simco-x", Settings, ["out=there", f"out={value}"])
-    assert str(raised.value).startswith(f"out={value} ")
+        parse_settings("simco-x", Settings, ["k=1", f"k={value}"])
+    assert str(raised.value).startswith(f"k={value} ")
 
 
-def test_quotes_within_quotes_are_text():
-    assert parse_settings("simco-x", Settings, ["out='*.jpg'"]).out == "*.jpg"
+@pytest.mark.parametrize("name", NAMES)
+def test_text_is_taken_as_it_was_typed(name):
+    read = parse_settings("simco-x", Settings, [f"out={name}", f"data.train_path={name}"])
+    assert read.out == read.config.data.train_path == name
 
 
-def test_a_path_with_a_number_sign_is_whole():
-    assert parse_settings("simco-x", Settings, ["out=it's #1/a b"]).out == "it's #1/a b"
+def test_text_in_quotes_and_null():
+    for spelt in ("'a,b'", '"a,b"'):
+        read = parse_settings("simco-x", Settings, [f"out={spelt}", f"query={spelt}"])
+        assert read.out == "a,b" and read.query == ["a,b"]
+    read = parse_settings("simco-x", Settings, ["out=null", "query=null", "data.val_path=null"])
+    assert read.out is read.query is read.config.data.val_path is None
+
+
+@pytest.mark.parametrize(
+    "value, entries",
+    [
+        ("a,b", ["a", "b"]),
+        ("[a, b]", ["a", "b"]),
+        ("[größe,#1,it's]", ["größe", "#1", "it's"]),
+        ("'a,b',c", ["a,b", "c"]),
+        ("[x]", ["x"]),
+        ("1,null", ["1", "null"]),
+        ("a,a", ["a"]),
+    ],
+)
+def test_texts_between_commas(value, entries):
+    assert parse_settings("simco-x", Settings, [f"query={value}"]).query == entries
+
+
+@pytest.mark.parametrize("name", [*NAMES, '"q"', "'a,b'", "[a,b]", "${x}", "~root", "NULL"])
+def test_a_path_that_is_there_is_taken_as_it_was_typed(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    given = [f"{key}={name}" for key in ("out", "query", "data.train_path")]
+    read = parse_settings("simco-x", Settings, given)
+    if name == "NULL":  # means none all the same
+        assert read.out is read.query is read.config.data.train_path is None
+        return
+    assert [read.out] == read.query == [read.config.data.train_path] == [name]
+    assert user_path(name).resolve() == tmp_path / name
+
+
+def test_settings_and_what_is_named_in_any_order(tmp_path, monkeypatch):
+    def split(*arguments):
+        return split_arguments("simco-x", Settings, ("ENCODER", "FOLDER"), arguments)
+
+    monkeypatch.chdir(tmp_path)
+    assert split("k=5", "RUN", "out=a b", "photos") == (["RUN", "photos"], ["k=5", "out=a b"])
+    assert split("runs/a=b", "data.train_path=x", "./k=5") == (
+        ["runs/a=b", "./k=5"], ["data.train_path=x"],
+    )  # fmt: skip
+    (tmp_path / "a=b").touch()
+    (tmp_path / "-x").touch()
+    assert split("a=b", "-x") == (["a=b", "-x"], [])
+    for arguments, line in [
+        (("RUN", "k=5"), "FOLDER is missing\nusage: simco-x ENCODER FOLDER"),
+        (("RUN", ""), "FOLDER is empty"),
+        (("RUN", "photos", "more"), "more is not of the form key=value"),
+        (("RUN", "photos", "--kk", "5"), "--kk is no option of simco-x"),
+        (("RUN", "--query=x.jpg"), "--query=x.jpg is no option of simco-x: write query=VALUE"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(line)):
+            split(*arguments)
 
 
 def test_an_interruption_while_modules_are_loaded_has_its_status(monkeypatch):
@@ -39,7 +105,7 @@ def test_an_interruption_while_modules_are_loaded_has_its_status(monkeypatch):
     monkeypatch.setattr("simco_methods.command.check_host", interrupted)
     monkeypatch.setattr(sys, "argv", ["simco-x", "photos"])
     with pytest.raises(SystemExit) as ended:
-        run_command("simco-x", "", lambda: (Settings, lambda thing, settings: None))
+        run_command("simco-x", "", lambda: Settings, lambda thing, settings: None)
     assert ended.value.code == 130
 
 
@@ -48,7 +114,7 @@ def test_a_name_that_is_no_unicode_is_printed(monkeypatch, capfdbinary):
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setattr(sys, "argv", ["simco-x", "photos\udcff"])
     with stdout:
-        run_command("simco-x", "", lambda: (Settings, lambda thing, settings: print(thing)))
+        run_command("simco-x", "", lambda: Settings, lambda thing, settings: print(thing))
     assert capfdbinary.readouterr().out == rb"photos\udcff" + b"\n"
 
 
@@ -67,4 +133,4 @@ def test_commas_with_something_else_between_are_one_message(value):
 def test_an_unknown_key_is_told_from_those_there_are(key, ending):
     with pytest.raises(ValueError, match=f"^{key} is no setting of simco-x") as raised:
         parse_settings("simco-x", Settings, [f"{key}=1"])
-    assert str(raised.value).endswith(f"simco-x{ending} It knows out, k")
+    assert str(raised.value).endswith(f"simco-x{ending} It knows out, query, k, data.*")

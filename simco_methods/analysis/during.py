@@ -21,6 +21,7 @@ from simco_methods.analysis.sweep import default_sizes, sweep_dictionary
 from simco_methods.config.checks import as_list
 from simco_methods.config.during import DURING, DURING_DEFAULTS
 from simco_methods.dictionary import KeyQueue
+from simco_methods.files import user_path
 from simco_methods.losses import l2_normalize
 
 _PROBE = 64  # images that the encoder is asked about again and again
@@ -77,7 +78,7 @@ class DuringTraining(pl.Callback):
             )
         self.tau = scalar_temperature(cfg)
         self.name: str = cfg.get("name", "run")
-        self.folder = Path(settings["folder"]) if settings["folder"] else folder
+        self.folder = user_path(settings["folder"]) if settings["folder"] else folder
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.batches = 0
         self._queue: KeyQueue | None = None

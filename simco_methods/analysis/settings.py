@@ -11,9 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from simco_methods.config.checks import each, flag, integer, number, one_of, optional, text
 from simco_methods.config.during import TEMPERATURES
 from simco_methods.encoder.settings import results_folder
+from simco_methods.options import ANALYSES
 from simco_methods.settings import setting
-
-NAMES = ("penalty", "hardness", "consistency", "geometry", "gradient")
 
 
 @dataclass
@@ -44,7 +43,7 @@ class Settings:
 
     CONFIG: ClassVar[tuple[str, ...]] = ("data", "backbone", "augmentations")
 
-    analysis: Any = setting("all", each(one_of("all", *NAMES)), listed=True, commas=True)
+    analysis: Any = setting("all", each(one_of("all", *ANALYSES)), listed=True, commas=True)
     out: str | None = setting(None, optional(text))
     seed: int = setting(0, integer(0))
     split: str = setting("train", one_of("train", "val"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 from simco_methods.analysis.encoder import Network, load_checkpoint
 from simco_methods.analysis.samples import KEY, Samples
 from simco_methods.data.loaders import EpochSampler
+from simco_methods.files import user_path
 
 AGES = 16  # that are looked at
 _COMPARED = 1024  # views that earlier checkpoints are asked about
@@ -66,7 +66,7 @@ def earlier_keys(samples: Samples) -> Iterator[Stored]:
     """The anchors' positives, as earlier checkpoints give them and as this one does."""
     checkpoint = samples.checkpoint
     for name in samples.settings.earlier:
-        other = load_checkpoint(Path(name), samples.settings.config, samples.settings.trusted)
+        other = load_checkpoint(user_path(name), samples.settings.config, samples.settings.trusted)
         age = checkpoint.step - other.step
         if age <= 0:
             raise ValueError(

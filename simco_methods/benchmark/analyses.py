@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 from simco_methods.analysis.during import DuringTraining
 from simco_methods.analysis.sweep import sweep_dictionary
 from simco_methods.benchmark.timing import clock, unit, wait
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.losses import l2_normalize
 from simco_methods.machine import find_device, hardware, peak_memory_mib, versions
 from simco_methods.methods import METHODS

@@ -22,7 +22,7 @@ from simco_methods.benchmark.timing import (
     wait,
 )
 from simco_methods.compiling import CompileForwards
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.losses import dual_temperature_loss
 from simco_methods.machine import find_device
 from simco_methods.methods import METHODS

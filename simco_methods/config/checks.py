@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, ListConfig
 
-from simco_methods.methods.settings import LARGEST
+from simco_methods.options import LARGEST
 
 Check = Callable[[Any], str | None]
 
@@ -92,6 +92,7 @@ def optional(check: Check) -> Check:
         allowed = None if value is None else check(value)
         return f"{allowed}, or null" if allowed else None
 
+    checked.of = check
     return checked
 
 
@@ -122,4 +123,20 @@ def each(check: Check) -> Check:
         faults = [fault for entry in entries if (fault := check(entry))]
         return (f"a list, each {faults[0]}" if faults else None) if entries else "a list of some"
 
+    checked.entry = check
     return checked
+
+
+def allows_null(check: Check) -> bool:
+    """Whether the value may be None."""
+    return hasattr(check, "of")
+
+
+def is_text(check: Check) -> bool:
+    """Whether the value is free text, such as a path: it is taken as it was typed."""
+    return getattr(check, "of", check) in (text, file_name)
+
+
+def is_texts(check: Check) -> bool:
+    """Whether the value is a list of free texts, such as paths."""
+    return is_text(getattr(getattr(check, "of", check), "entry", None))

@@ -17,7 +17,7 @@ from simco_methods.data import DATASETS
 from simco_methods.data.datasets import class_names
 from simco_methods.methods.settings import refuse
 
-_DEFAULTS = {
+DEFAULTS = {
     "seed": 5,
     "output_dir": None,
     "accelerator": "auto",
@@ -98,7 +98,7 @@ def complete(cfg: DictConfig) -> DictConfig:
     cfg, without_value = resolve(cfg)
     check_config(cfg, without_value)
     cfg.pop("hydra", None)
-    for key, value in _DEFAULTS.items():
+    for key, value in DEFAULTS.items():
         if OmegaConf.select(cfg, key) is None:
             OmegaConf.update(cfg, key, value, force_add=True)
     if cfg.optimizer.name in WITH_MOMENTUM:

@@ -8,6 +8,8 @@ from typing import Any
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from simco_methods.arguments import literal
+
 _MISSING = "is not set"
 _ENDLESS = "refers to a mapping that holds it itself"
 
@@ -30,7 +32,16 @@ def resolve(cfg: DictConfig) -> tuple[DictConfig, dict[str, str]]:
         faults |= {tuple(path): _ENDLESS for path in _references(cfg, [])}
         plain = OmegaConf.to_container(_without(cfg, faults), resolve=True)
     named = {_spelt(path): fault for path, fault in faults.items()}
-    return OmegaConf.create(plain), named
+    return OmegaConf.create(_literal(plain)), named
+
+
+def _literal(node: Any) -> Any:
+    """Plain values for OmegaConf; what was resolved may hold ``${`` as text."""
+    if isinstance(node, dict):
+        return {key: _literal(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_literal(value) for value in node]
+    return literal(node) if isinstance(node, str) else node
 
 
 def _entries(node: DictConfig | ListConfig) -> list[Any]:

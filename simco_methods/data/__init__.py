@@ -4,12 +4,11 @@ from simco_methods.data.datasets import DATASETS, has_validation, load_images, r
 from simco_methods.data.decode import UnreadableImage
 from simco_methods.data.folders import folder_images
 from simco_methods.data.images import ImageSet
-from simco_methods.data.module import LOADERS, PretrainData
+from simco_methods.data.module import PretrainData
 from simco_methods.data.readable import readable_only
 
 __all__ = [
     "DATASETS",
-    "LOADERS",
     "ImageSet",
     "PretrainData",
     "UnreadableImage",

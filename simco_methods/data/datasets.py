@@ -26,7 +26,7 @@ from simco_methods.data.folders import (
 from simco_methods.data.images import ImageSet
 from simco_methods.data.labels import label_file_near, labelled_by_file, own_label_file
 from simco_methods.data.splits import hold_out, is_split, split_parts
-from simco_methods.files import lock
+from simco_methods.files import lock, user_path
 
 Loader = Callable[[DictConfig, str, Sequence[str] | None], ImageSet]
 
@@ -58,7 +58,7 @@ def _path(data: DictConfig, split: str) -> Path:
     value = data.get(f"{split}_path")
     if value is None:
         raise ValueError(f"{key} is not set; {data.dataset} needs the folder of its images")
-    return Path(value).expanduser()
+    return user_path(value)
 
 
 def _digits(data: DictConfig, split: str, classes: Sequence[str] | None) -> ImageSet:
@@ -154,7 +154,7 @@ def _folder(data: DictConfig, split: str, classes: Sequence[str] | None) -> Imag
     if file is not None:
         shared = data.get("labels") == data.get("val_labels")
         other = data.get("val_path" if split == "train" else "train_path") if shared else None
-        return labelled_by_file(root, file, classes, other and Path(other).expanduser())
+        return labelled_by_file(root, file, classes, other and user_path(other))
     try:
         return folder_images(root, classes=classes)
     except (NoClassFolders, LooseImages) as error:
@@ -167,7 +167,7 @@ def _folder(data: DictConfig, split: str, classes: Sequence[str] | None) -> Imag
 def _label_file(data: DictConfig, split: str) -> Path | None:
     """The file that tells the classes of a split's images, if their folders do not."""
     given = data.get(_LABELS[split])
-    return own_label_file(_path(data, split)) if given is None else Path(given).expanduser()
+    return own_label_file(_path(data, split)) if given is None else user_path(given)
 
 
 def _refuse_parts(root: Path, data: DictConfig, split: str) -> None:

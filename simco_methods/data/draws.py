@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
+from simco_methods.options import INTERPOLATIONS
 from simco_methods.seeds import derived_seed
 
-INTERPOLATIONS = ("bicubic", "bilinear")
 # What ColorJitter changes, in its numbering of the order; the first three are blends.
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
 _LOG_RATIO = math.log(3 / 4), math.log(4 / 3)  # of a crop's width to its height, torchvision's

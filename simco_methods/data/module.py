@@ -17,8 +17,6 @@ from simco_methods.data.resident import DeviceLoader, DoesNotFit, ResidentImages
 from simco_methods.data.transforms import Preprocessing
 from simco_methods.data.workers import leave_signals_to_the_run, with_workers
 
-LOADERS = ("auto", "device", "workers")
-
 
 class PretrainData(pl.LightningDataModule):
     """The training views and the validation images of a parsed config.

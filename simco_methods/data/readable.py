@@ -21,7 +21,6 @@ from simco_methods.data.resident import by_threads
 from simco_methods.files import lock, write_json
 from simco_methods.progress import Progress
 
-ON_ERROR = ("raise", "skip")
 _SHOWN = 3  # names in a line
 _WARNING = threading.Lock()  # of the threads that read at once
 Found = TypeVar("Found")

@@ -16,7 +16,7 @@ from simco_methods.embedding.listing import Listing
 from simco_methods.embedding.neighbours import Tile, draw_sheet, nearest
 from simco_methods.embedding.stored import StoredFeatures
 from simco_methods.encoder import Encoder
-from simco_methods.files import together, write_csv
+from simco_methods.files import together, user_path, write_csv
 
 
 @dataclass
@@ -50,7 +50,7 @@ def read_queries(paths: Sequence[str], folder: Path) -> list[Query]:
         UnreadableImage: one that cannot be read, by its path.
     """
     found = []
-    for path in map(Path, paths):
+    for path in map(user_path, paths):
         inside = path.resolve().is_relative_to(folder.resolve())
         inside |= Path(os.path.abspath(path)).is_relative_to(os.path.abspath(folder))  # by a link
         found.append(Query(path, read_rgb(str(path)), inside))

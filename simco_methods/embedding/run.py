@@ -26,7 +26,7 @@ from simco_methods.embedding.settings import EmbedSettings
 from simco_methods.embedding.store import RECORD, GrowingStore, publish
 from simco_methods.embedding.stored import StoredFeatures
 from simco_methods.encoder import Encoder
-from simco_methods.files import lock
+from simco_methods.files import lock, user_path
 from simco_methods.machine import hardware, versions
 from simco_methods.progress import Progress
 
@@ -56,7 +56,7 @@ def embed(source: str | Path, folder: str | Path, settings: EmbedSettings) -> Pa
         ValueError, OSError, ImportError: settings, an encoder, images or a place for the results
             that do not fit, by name; features of something else that are there already.
     """
-    folder = Path(folder).expanduser()
+    folder = user_path(folder)
     out = settings.out_folder(source, "embed")
     if settings.out is None:
         out /= folder.resolve().name

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simco_methods.config.checks import each, integer, one_of, optional, text
-from simco_methods.data.readable import ON_ERROR
-from simco_methods.embedding.store import DTYPES, FORMATS
-from simco_methods.encoder import EncoderSettings
+from simco_methods.encoder.settings import EncoderSettings
+from simco_methods.options import FEATURE_FORMATS, FEATURE_TYPES, ON_ERROR
 from simco_methods.settings import setting
 
 MOST_NEIGHBOURS, MOST_QUERIES = 100, 100  # that a contact sheet can show
@@ -29,8 +28,8 @@ class EmbedSettings(EncoderSettings):
         out: folder to write to; by default beside the encoder, with the name of FOLDER.
     """
 
-    format: str = setting("npy", one_of(*FORMATS))
-    dtype: str = setting("float32", one_of(*DTYPES))
+    format: str = setting("npy", one_of(*FEATURE_FORMATS))
+    dtype: str = setting("float32", one_of(*FEATURE_TYPES))
     on_error: str = setting("raise", one_of(*ON_ERROR))
     query: Any = setting(None, optional(each(text)), listed=True)
     neighbours: int | None = setting(None, optional(integer(1, MOST_NEIGHBOURS)))

@@ -16,7 +16,6 @@ import numpy as np
 from simco_methods.embedding.parquet import write_parquet
 from simco_methods.files import write_json
 
-FORMATS, DTYPES = ("npy", "parquet"), ("float32", "float16")
 RECORD = "embedding.json"
 _STATE, _FEATURES, _PATHS, _SKIPPED = "state.json", "features.npy", "paths.csv", "skipped.csv"
 _COLUMNS = {_PATHS: ["path"], _SKIPPED: ["path", "reason"]}
@@ -30,7 +29,7 @@ class GrowingStore:
         folder: for the files; what is in it of the same ``identity`` is gone on with.
         identity: what the features are of.
         features: numbers an image.
-        dtype: one of :data:`DTYPES`.
+        dtype: one of :data:`simco_methods.options.FEATURE_TYPES`.
 
     Attributes:
         seen: images of the folder that are done, those that were left out included.
@@ -93,7 +92,7 @@ class GrowingStore:
         """Makes the files that :func:`publish` brings to their places.
 
         Args:
-            form: one of :data:`FORMATS`.
+            form: one of :data:`simco_methods.options.FEATURE_FORMATS`.
             record: what :data:`RECORD` will hold.
         """
         header = self._files[_FEATURES]

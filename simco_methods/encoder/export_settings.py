@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from simco_methods.config.checks import each, one_of, optional
-from simco_methods.encoder.formats import FORMATS
-from simco_methods.encoder.naming import NAMINGS
 from simco_methods.encoder.settings import SourceSettings, check_folder
+from simco_methods.files import user_path
+from simco_methods.options import EXPORT_FORMATS, NAMINGS
 from simco_methods.settings import setting
 
 
@@ -28,7 +28,7 @@ class ExportSettings(SourceSettings):
             beside the file; or one file, whose ending says the format.
     """
 
-    format: Any = setting(None, optional(each(one_of(*FORMATS))), listed=True, commas=True)
+    format: Any = setting(None, optional(each(one_of(*EXPORT_FORMATS))), listed=True, commas=True)
     naming: str | None = setting(None, optional(one_of(*NAMINGS)))
 
     def target(self, source: str) -> tuple[Path, str, list[str]]:
@@ -41,9 +41,11 @@ class ExportSettings(SourceSettings):
             ValueError: a file to write whose ending is of another format; a naming where no format
                 has weights to name; a folder that cannot be written to.
         """
+        from simco_methods.encoder.formats import FORMATS
+
         formats = self.format or ["safetensors"]
         endings = {form.ending: name for name, form in FORMATS.items() if form.ending}
-        out = Path(self.out or "").expanduser()
+        out = user_path(self.out or "")
         if out.suffix not in endings or out.is_dir():
             self._check_naming(formats)
             return self.out_folder(source, "export"), "encoder", formats
@@ -58,6 +60,8 @@ class ExportSettings(SourceSettings):
         return out.parent, out.stem, [one]
 
     def _check_naming(self, formats: Sequence[str]) -> None:
+        from simco_methods.encoder.formats import FORMATS
+
         if self.naming is not None and not any(FORMATS[name].plain for name in formats):
             named = ",".join(name for name, form in FORMATS.items() if form.plain)
             raise ValueError(

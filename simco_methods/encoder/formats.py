@@ -97,7 +97,8 @@ class Safetensors(Format):
         return built(export.lines, load_file(path))
 
     def load(self, export: Export, name: str) -> list[str]:
-        return _loaded(export, "from safetensors.torch import load_file", f'load_file("{name}")')
+        weights = f"load_file({_spelt(name)})"
+        return _loaded(export, "from safetensors.torch import load_file", weights)
 
 
 class Pth(Format):
@@ -112,7 +113,7 @@ class Pth(Format):
         return built(export.lines, torch.load(path, weights_only=True))
 
     def load(self, export: Export, name: str) -> list[str]:
-        return _loaded(export, "import torch", f'torch.load("{name}", weights_only=True)')
+        return _loaded(export, "import torch", f"torch.load({_spelt(name)}, weights_only=True)")
 
 
 class TorchScript(Format):
@@ -127,7 +128,7 @@ class TorchScript(Format):
         return torch.jit.load(str(path))
 
     def load(self, export: Export, name: str) -> list[str]:
-        return ["import torch", f'model = torch.jit.load("{name}")']
+        return ["import torch", f"model = torch.jit.load({_spelt(name)})"]
 
 
 class Exported(Format):
@@ -148,7 +149,7 @@ class Exported(Format):
         return torch.export.load(path).module()
 
     def load(self, export: Export, name: str) -> list[str]:
-        return ["import torch", f'model = torch.export.load("{name}").module()']
+        return ["import torch", f"model = torch.export.load({_spelt(name)}).module()"]
 
 
 class Onnx(Format):
@@ -185,7 +186,7 @@ class Onnx(Format):
     def load(self, export: Export, name: str) -> list[str]:
         return [
             "import onnxruntime",
-            f'session = onnxruntime.InferenceSession("{name}")',
+            f"session = onnxruntime.InferenceSession({_spelt(name)})",
             'features = session.run(None, {"images": images})[0]  # float32, normalised',
         ]
 
@@ -217,6 +218,11 @@ class SoloLearn(Format):
             "python -m simco_methods.solo_learn main_knn.py --feature_type backbone "
             f"--pretrained_checkpoint_dir {name} ...",
         ]
+
+
+def _spelt(name: str) -> str:
+    """A file's name in Python."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def _loaded(export: Export, needed: str, weights: str) -> list[str]:

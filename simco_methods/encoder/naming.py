@@ -17,7 +17,6 @@ from simco_methods.encoder.encoder import Encoder
 from simco_methods.encoder.loading import TORCHVISION, classifier_of
 from simco_methods.host.builtin.backbones import TIMM_NAMES
 
-NAMINGS = ("torchvision", "timm")
 # Of the backbones that are torchvision's with another stem, and those themselves.
 _RESNETS = {
     name: name.removesuffix("_small")
@@ -40,7 +39,7 @@ def plain_lines(encoder: Encoder, naming: str) -> list[str]:
 
     Args:
         encoder: on the CPU.
-        naming: one of ``NAMINGS``.
+        naming: one of :data:`simco_methods.options.NAMINGS`.
 
     Raises:
         ValueError: a network that is not in that library, or another one there.

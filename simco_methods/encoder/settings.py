@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config.checks import each, flag, integer, number, optional, text
-from simco_methods.encoder.encoder import Encoder
-from simco_methods.encoder.loading import load_encoder
+from simco_methods.files import user_path
 from simco_methods.settings import setting
+
+if TYPE_CHECKING:
+    from simco_methods.encoder.encoder import Encoder
 
 
 @dataclass
@@ -45,6 +47,8 @@ class SourceSettings:
 
     def load(self, source: str, device: str = "cpu") -> Encoder:
         """The encoder; see :func:`~simco_methods.encoder.load_encoder`."""
+        from simco_methods.encoder.loading import load_encoder
+
         kwargs = OmegaConf.select(self.config, "backbone.kwargs")
         return load_encoder(
             source,
@@ -96,7 +100,7 @@ def results_folder(out: str | None, source: str | Path, kind: str) -> Path:
     """
     path = Path(source)
     path = path / kind if path.is_dir() else path.with_name(f"{path.stem}-{kind}")
-    path = path if out is None else Path(out).expanduser()
+    path = path if out is None else user_path(out)
     check_folder(path)
     return path
 

@@ -16,11 +16,12 @@ from torch import Tensor
 from simco_methods.analysis.finding import canvas, save_figure, shade
 from simco_methods.evaluation.accuracy import Scores
 from simco_methods.host.votes import hits, knn_votes
+from simco_methods.options import STANDARD_TEMPERATURE
 from simco_methods.page import markdown_table
 from simco_methods.progress import Progress
 
 # Those of the field (Wu et al., 2018) and of solo-learn: chosen beforehand, on no image.
-STANDARD_K, STANDARD_TEMPERATURE = 20, 0.07
+STANDARD_K = 20
 
 
 @dataclass(frozen=True)

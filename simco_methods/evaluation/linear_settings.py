@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simco_methods.config.checks import as_list, each, flag, integer, number, one_of, optional
-from simco_methods.data.datasets import DATASETS
-from simco_methods.encoder import Encoder
-from simco_methods.evaluation.bank import own_rows
 from simco_methods.evaluation.settings import EvaluationSettings
-from simco_methods.evaluation.sides import Sides
 from simco_methods.settings import setting
+
+if TYPE_CHECKING:
+    from simco_methods.encoder.encoder import Encoder
+    from simco_methods.evaluation.sides import Sides
 
 # Of each mode and optimiser, where nothing is given.
 _LR = {
@@ -114,6 +114,8 @@ class LinearSettings(EvaluationSettings):
         Raises:
             ValueError: settings that do not go together, a line each.
         """
+        from simco_methods.data.datasets import DATASETS
+
         self.check()
         seen = DATASETS[dataset]
         frozen = self.mode == "frozen"
@@ -147,6 +149,8 @@ class LinearSettings(EvaluationSettings):
 
     def sides(self, encoder: Encoder) -> Sides:
         """The labelled images, with a note of test images that are training images, too."""
+        from simco_methods.evaluation.bank import own_rows
+
         found = super().sides(encoder)
         own = own_rows(found.train, found.test)
         if own is None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config.checks import number, optional
-from simco_methods.data.datasets import odd_splits
-from simco_methods.encoder import Encoder, EncoderSettings
-from simco_methods.evaluation.sides import Sides, read_sides
+from simco_methods.encoder.settings import EncoderSettings
 from simco_methods.settings import setting
+
+if TYPE_CHECKING:
+    from simco_methods.encoder.encoder import Encoder
+    from simco_methods.evaluation.sides import Sides
 
 
 @dataclass
@@ -40,6 +42,8 @@ class EvaluationSettings(EncoderSettings):
 
     def sides(self, encoder: Encoder) -> Sides:
         """The labelled images; see :func:`~simco_methods.evaluation.sides.read_sides`."""
+        from simco_methods.evaluation.sides import read_sides
+
         given = OmegaConf.select(self.config, "data") or OmegaConf.create({})
         trained = encoder.card.settings.get("data") or {}
         data = evaluated_data(OmegaConf.create(trained), given)
@@ -93,6 +97,8 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
         NoImagesNamed: neither says which images.
         ValueError: keys that an evaluation or the data set does not have.
     """
+    from simco_methods.data.datasets import odd_splits
+
     given = OmegaConf.create(OmegaConf.to_container(given))
     for key in given:
         if key not in _IMAGES:
@@ -113,12 +119,14 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
                 "for each class or a file of their labels, data.labels=FILE data.val_labels=FILE"
             )
         keys = (*_IMAGES, "test_share")
-        given = OmegaConf.merge({k: trained[k] for k in keys if k in known}, given)
+        kept = OmegaConf.masked_copy(trained, [key for key in keys if key in known])
+        given = OmegaConf.merge(kept, given)
     elif given.get("dataset", trained.get("dataset")) == trained.get("dataset"):
         keys = ("dataset",)
         if "train_path" not in given:
             keys += (*_OF_TRAIN_PATH, "test_share")
-        given = OmegaConf.merge({k: trained[k] for k in keys if k in known}, given)
+        kept = OmegaConf.masked_copy(trained, [key for key in keys if key in known])
+        given = OmegaConf.merge(kept, given)
     if given.get("dataset") is None:
         if given.get("train_path") is None:
             raise NoImagesNamed(

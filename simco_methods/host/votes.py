@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from simco_methods.host.neighbours import Bank
+from simco_methods.options import DISTANCES
 
-DISTANCES = ("cosine", "euclidean")
 # MiB where nothing is said.
 _CPU_MEMORY, _DEVICE_MEMORY = 128, 1024
 

@@ -17,6 +17,7 @@ from simco_methods.data.readable import leave_out_unreadable, left_out_line
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.loading import check_finite, evaluation_data, extract_features
 from simco_methods.evaluation.settings import evaluated_data
+from simco_methods.files import user_path
 from simco_methods.looking.settings import VisualizeSettings
 
 
@@ -76,7 +77,7 @@ def shown_images(encoder: Encoder, settings: VisualizeSettings) -> Shown:
         UnreadableImage: one of them.
     """
     if settings.folder is not None:
-        images, what = any_images(settings.folder), settings.folder
+        images, what = any_images(user_path(settings.folder)), settings.folder
     else:
         data = _data(encoder, settings)
         split = settings.split or ("val" if has_validation(data) else "train")

@@ -10,7 +10,7 @@ from simco_methods.data.decode import printable, read_rgb
 from simco_methods.embedding.listing import check_apart
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.settings import NoImagesNamed
-from simco_methods.files import together
+from simco_methods.files import together, user_path
 from simco_methods.looking.coordinates import load_umap
 from simco_methods.looking.curves import Curves, make_curves, read_curves, run_of
 from simco_methods.looking.images import Shown, shown_images
@@ -44,11 +44,11 @@ def visualize(source: str | Path, settings: VisualizeSettings) -> Path:
     source = Path(source)
     out = settings.out_folder(source, "visualize")
     if settings.folder is not None:
-        check_apart(out, Path(settings.folder))
+        check_apart(out, user_path(settings.folder))
     if settings.method == "umap":
         load_umap()
     queries = [(path, read_rgb(path)) for path in settings.query or []]
-    runs = [read_curves(Path(folder)) for folder in settings.runs or []]
+    runs = [read_curves(user_path(folder)) for folder in settings.runs or []]
     encoder = settings.load(str(source))
     reasons: dict[str, str] = {}
     shown = _images(encoder, settings, reasons)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from simco_methods.config.checks import each, integer, one_of, optional, text
-from simco_methods.data.readable import ON_ERROR
 from simco_methods.embedding.settings import MOST_NEIGHBOURS
-from simco_methods.encoder import EncoderSettings
-from simco_methods.looking.coordinates import METHODS
+from simco_methods.encoder.settings import EncoderSettings
+from simco_methods.options import MAPS, ON_ERROR
 from simco_methods.settings import setting
 
 
@@ -40,7 +39,7 @@ class VisualizeSettings(EncoderSettings):
     split: str | None = setting(None, optional(one_of("val", "train")))
     images: int = setting(2000, integer(1))
     on_error: str = setting("raise", one_of(*ON_ERROR))
-    method: str = setting("auto", one_of("auto", *METHODS))
+    method: str = setting("auto", one_of("auto", *MAPS))
     query: Any = setting(None, optional(each(text)), listed=True)
     examples: int = setting(6, integer(1, 50))
     neighbours: int = setting(10, integer(1, MOST_NEIGHBOURS))

@@ -9,7 +9,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-LARGEST = 2**31 - 1  # of a whole number: larger ones overflow where torch or NumPy take them
+from simco_methods.options import LARGEST
+
 TEMPERATURES = 1e-6, 1e6  # beyond, similarities divided by them are infinite or 0 in float32
 
 # What other implementations call our settings.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 import statistics
 from typing import TYPE_CHECKING, Any
 
@@ -81,6 +82,19 @@ def summary_of(run: Run, trained: dict[str, float], started: float) -> dict[str,
         "versions": versions(),
         "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
     }
+
+
+def finished_before(folder: RunFolder) -> list[str]:
+    """What is said where a run that is to be trained has been finished, a line each."""
+    lines = [f"{folder.path} is finished: nothing is trained"]
+    changed = folder.changed_settings()
+    if changed:
+        lines.append(f"  without effect on a finished run: {', '.join(changed)}")
+    checkpoint = folder.last_checkpoint
+    analysed = (folder.path / "analysis").exists() or not checkpoint.is_file()
+    if folder.cfg.analysis.enabled and not analysed:
+        lines.append(f"  it was not analysed: simco-analyze {shlex.quote(str(checkpoint))}")
+    return [*lines, "  to train anew, set output_dir=FOLDER or remove that folder"]
 
 
 def closing(summary: dict[str, Any], folder: RunFolder) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from simco_methods.config import fingerprint, identity
-from simco_methods.files import lock, write_json, write_text
+from simco_methods.config.parse import DEFAULTS, fingerprint, flatten, identity
+from simco_methods.files import lock, user_path, write_json, write_text
 
 _held: set[int] = set()
 
@@ -49,14 +52,15 @@ class RunFolder:
     def __init__(self, cfg: DictConfig):
         self.cfg = cfg
         self.fingerprint = fingerprint(cfg)
-        self.path = Path(cfg.output_dir or Path("runs") / cfg.name / self.fingerprint)
+        default = Path("runs") / cfg.name / self.fingerprint
+        self.path = user_path(cfg.output_dir) if cfg.output_dir else default
         self.config = self.path / "config.yaml"
         self.summary = self.path / "summary.json"
         self.metrics = self.path / "metrics.csv"
         self.curves = self.path / "curves.png"
-        checkpoints = Path(cfg.checkpoint.dir or self.path)
+        checkpoints = self.path
         if cfg.checkpoint.dir:
-            checkpoints = checkpoints / f"{cfg.name}-{self.fingerprint}"
+            checkpoints = user_path(cfg.checkpoint.dir) / f"{cfg.name}-{self.fingerprint}"
         self.checkpoints = checkpoints / "checkpoints"
         self.last_checkpoint = self.checkpoints / "last.ckpt"
         self.previous_checkpoint = self.checkpoints / "previous.ckpt"
@@ -76,7 +80,7 @@ class RunFolder:
         if differ:
             extends = (
                 f" To extend that run, name another one and resume_from_checkpoint="
-                f"{self.last_checkpoint}"
+                f"{shlex.quote(str(self.last_checkpoint))}"
             )
             raise ValueError(
                 f"{self.path} holds a run of another configuration:\n"
@@ -84,6 +88,15 @@ class RunFolder:
                 + "\nLeave output_dir out, name another one, or remove that folder."
                 + (extends if list(differ) == ["max_epochs"] else "")
             )
+
+    def changed_settings(self) -> list[str]:
+        """Settings that the run in the folder had otherwise and that make it no other run."""
+        there = {**DEFAULTS, **flatten(OmegaConf.to_container(OmegaConf.load(self.config)))}
+        return [
+            f"{key}={_spelt(value)} (it was {_spelt(there[key]) if key in there else 'not set'})"
+            for key, value in flatten(OmegaConf.to_container(self.cfg)).items()
+            if value != there.get(key, "not set") and key != "output_dir"
+        ]
 
     def take(self) -> None:
         """Keeps other processes from training in the folder, if it is there, until :meth:`leave`.
@@ -125,6 +138,10 @@ class RunFolder:
             write_json(self.checkpoints / "args.json", OmegaConf.to_container(parsed))
         except OSError as error:
             raise ValueError(f"the run's folder cannot be made: {error}") from error
+
+
+def _spelt(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def differences(there: DictConfig, here: DictConfig) -> dict[str, str]:

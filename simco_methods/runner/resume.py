@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from simco_methods.files import user_path
 from simco_methods.runner.folder import RunFolder, differences
 from simco_methods.runner.rank import process_rank
 
@@ -60,7 +61,7 @@ def checkpoint_to_resume(cfg: DictConfig, folder: RunFolder) -> Resume | None:
     newest = [folder.last_checkpoint, folder.previous_checkpoint]
     newest = [path for path in newest if path.is_file() and cfg.auto_resume.enabled]
     if cfg.resume_from_checkpoint is not None:
-        path = Path(cfg.resume_from_checkpoint)
+        path = user_path(cfg.resume_from_checkpoint)
         if not path.is_file():
             raise FileNotFoundError(f"resume_from_checkpoint={path}: there is no such file")
         if not newest or path.resolve().parent == folder.checkpoints.resolve():

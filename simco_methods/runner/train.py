@@ -16,7 +16,8 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 
 from simco_methods.analysis.during import check_projector
-from simco_methods.config import complete, parse, refusals_named
+from simco_methods.config.method import refusals_named
+from simco_methods.config.parse import complete, parse
 from simco_methods.data import ImageSet, PretrainData, read_images
 from simco_methods.data.decode import UnreadableImage
 from simco_methods.data.readable import readable_only
@@ -24,7 +25,7 @@ from simco_methods.data.workers import end_workers
 from simco_methods.files import write_json
 from simco_methods.machine import hardware
 from simco_methods.methods import find_method
-from simco_methods.runner.account import closing, introduction, summary_of
+from simco_methods.runner.account import closing, finished_before, introduction, summary_of
 from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.notes import check_limits
@@ -176,9 +177,7 @@ def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = N
     folder = RunFolder(cfg)
     if folder.finished:
         if process_rank() == 0:
-            print(f"finished before, nothing to do: {folder.path}", flush=True)
-            if cfg.analysis.enabled and not (folder.path / "analysis").exists():
-                print(f"it was not analysed: simco-analyze {folder.last_checkpoint}", flush=True)
+            print("\n".join(finished_before(folder)), flush=True)
         return folder.path
     try:
         if process_rank() == 0:

@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.analysis.during import DuringTraining
 from simco_methods.compiling import CompileForwards
-from simco_methods.config import runs_on_cpu
 from simco_methods.config.schema import TRAINER_KEYS
+from simco_methods.config.spelling import runs_on_cpu
 from simco_methods.data import has_validation
 from simco_methods.runner.bar import TrainingBar
 from simco_methods.runner.finite import FiniteGuard

@@ -22,7 +22,7 @@ def main() -> None:
 
     from simco_methods.analysis.settings import Settings
     from simco_methods.analyze import analyze
-    from simco_methods.config import complete
+    from simco_methods.config.parse import complete
     from simco_methods.runner.folder import RunFolder
     from simco_methods.runner.rank import process_rank
     from simco_methods.runner.stopping import RunStopped

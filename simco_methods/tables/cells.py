@@ -10,7 +10,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from simco_methods.config import digest
+from simco_methods.config.parse import digest
 from simco_methods.files import write_json, write_text
 from simco_methods.tables.definition import Analysis
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from simco_methods.config import runs_on_cpu
+from simco_methods.config.spelling import runs_on_cpu
 from simco_methods.data import load_images
 from simco_methods.machine import hardware
 from simco_methods.progress import duration

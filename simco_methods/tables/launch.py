@@ -16,6 +16,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from simco_methods.files import lock, write_text
+from simco_methods.overrides import quoted_value
 
 INTERRUPTED = 130
 # The launcher of the pack's own, over hydra-submitit-launcher's.
@@ -58,13 +59,13 @@ def launch(folders: Sequence[Path], out: Path, launcher: str, settings: Sequence
         launcher: see :func:`launcher_name`.
         settings: overrides of Hydra's own keys, ``hydra.launcher.partition=gpu``.
     """
-    cells = ",".join(f"'{folder.name}'" for folder in folders)
+    cells = ",".join(quoted_value(folder.name) for folder in folders)
     sys.argv[1:] = [
         "--multirun",
-        f"+cells={_quoted(out / 'cells')}",
+        f"+cells={quoted_value(str(out / 'cells'))}",
         f"+cell={cells}",
         f"hydra/launcher={launcher}",
-        f"hydra.sweep.dir={_quoted(out / 'launcher')}",
+        f"hydra.sweep.dir={quoted_value(str(out / 'launcher'))}",
         "hydra.sweep.subdir=.",
         "hydra.output_subdir=null",
         "hydra.job.name=simco-table",
@@ -73,11 +74,6 @@ def launch(folders: Sequence[Path], out: Path, launcher: str, settings: Sequence
         *settings,
     ]
     _job()
-
-
-def _quoted(path: Path) -> str:
-    """A path in Hydra's grammar."""
-    return "'" + str(path).replace("'", "\\'") + "'"
 
 
 @hydra.main(version_base="1.3", config_path="pkg://solo_configs", config_name=None)

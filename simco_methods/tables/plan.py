@@ -17,10 +17,10 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from simco_methods.config import complete, digest, fingerprint, runs_on_cpu
-from simco_methods.config.spelling import spell_devices
+from simco_methods.config.parse import complete, digest, fingerprint
+from simco_methods.config.spelling import runs_on_cpu, spell_devices
 from simco_methods.files import write_json
-from simco_methods.overrides import accept_every_key
+from simco_methods.overrides import hydra_override
 from simco_methods.tables.cells import Cell, Run
 from simco_methods.tables.definition import Entry, Table, read_scale, read_table
 
@@ -99,7 +99,8 @@ def _run(
         small = table.scale.name != "paper"
         overrides = ["dataset=custom", *(["augmentations=crop32"] * small), *overrides]
         overrides += [f"data.{split}_images_per_class=null" for split in ("train", "val")]
-    cfg = _composed(f"{leaf}/{config}", accept_every_key([*overrides, *settings.overrides]))
+    given = [hydra_override(text) for text in (*overrides, *settings.overrides)]
+    cfg = _composed(f"{leaf}/{config}", given)
     for split, path in _paths(dataset, settings.data).items():
         OmegaConf.update(cfg, f"data.{split}_path", str(path))
     _share_the_batch(cfg)

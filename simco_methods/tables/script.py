@@ -52,8 +52,8 @@ class Script:
         self._elsewhere = "slurm" in self._launcher
         self._settings = Settings(
             seeds=tuple(dict.fromkeys(arguments.seeds)),
-            data=arguments.data.expanduser(),
-            out=arguments.out.expanduser(),
+            data=arguments.data,
+            out=arguments.out,
             overrides=tuple(word for word in given if word not in self._hydra),
             implied=("accelerator=gpu",) if self._elsewhere else (),
         )

@@ -5,7 +5,7 @@ import torch
 from omegaconf import OmegaConf
 
 from simco_methods.analysis.encoder import load_checkpoint, sequential_from
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.files import write_json
 from simco_methods.host import HOST
 from simco_methods.losses import l2_normalize

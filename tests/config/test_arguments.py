@@ -1,14 +1,24 @@
 """The command's arguments: what Hydra cannot compose is said in a line, with file or key."""
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
 
-from simco_methods.overrides import accept_every_key, check_arguments, composing_fault
-from tests.helpers import compose_config
+from simco_methods.config.checks import is_text
+from simco_methods.config.keys import RUN
+from simco_methods.config.parse import complete
+from simco_methods.config.resolve import resolve
+from simco_methods.overrides import Arguments, check_arguments, composing_fault, hydra_override
+from tests.helpers import NAMES, compose_config
+
+
+def accept(*arguments):
+    check_arguments(Arguments.read(arguments))
 
 
 def refusal(*arguments):
     with pytest.raises(ValueError) as caught:
-        check_arguments(list(arguments))
+        accept(*arguments)
     return str(caught.value)
 
 
@@ -28,11 +38,11 @@ def test_a_misspelt_config_names_the_nearest(name, nearest):
 
 
 def test_what_is_there_passes(tmp_path):
-    check_arguments(["-m", "--config-name", "digits/simco", "seed=1,2", "~wandb", "+a.b=[1,{c:2}]"])
-    check_arguments(["-cn", "cifar10/baselines/simclr.yaml", "contrast=mocov2", "recipe=[paper]"])
+    accept("-m", "--config-name", "digits/simco", "seed=1,2", "~wandb", "+a.b=[1,{c:2}]")
+    accept("-cn", "cifar10/baselines/simclr.yaml", "contrast=mocov2", "recipe=[paper]")
     (tmp_path / "mine.yaml").write_text("seed: 1")
-    check_arguments(["--config-path", str(tmp_path), "--config-name", "mine"])
-    check_arguments(["--config-dir", str(tmp_path), "--config-name", "mine"])
+    accept("--config-path", str(tmp_path), "--config-name", "mine")
+    accept("--config-dir", str(tmp_path), "--config-name", "mine")
     assert "no such config; did you mean mine?" in refusal("-cp", str(tmp_path), "-cn", "mime")
     assert "nowhere: there is no such folder" in refusal("-cp", "nowhere", "-cn", "mine")
 
@@ -76,7 +86,8 @@ def test_all_that_cannot_be_read_is_listed():
 )
 def test_what_cannot_be_composed(arguments, line):
     with pytest.raises(Exception) as caught:
-        compose_config("digits/simco", *accept_every_key(arguments))
+        compose_config("digits/simco", *map(hydra_override, arguments))
+    arguments = Arguments.read(arguments)
     said = composing_fault(caught.value, arguments, "task")
     assert line in said and "\n" not in said
     here = "test_what_cannot_be_composed"  # an error of the task itself is none of composing
@@ -101,7 +112,7 @@ def test_a_file_of_one_s_own(text, line, tmp_path):
     with pytest.raises(Exception) as caught:
         with initialize_config_dir(str(tmp_path), version_base="1.3"):
             compose("mine")
-    said = composing_fault(caught.value, [], "task")
+    said = composing_fault(caught.value, Arguments.read([]), "task")
     assert said.endswith(line) and "\n" not in said
     assert "DictConfig" in line or said.startswith(str(tmp_path / "mine.yaml"))
 
@@ -114,6 +125,99 @@ def test_a_file_that_is_no_text(tmp_path):
 def test_a_config_path_in_either_spelling(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    assert accept_every_key(["--config-path=run", "-cn", "config", "-cp", "run"]) == [
-        f"--config-path={tmp_path / 'run'}", "-cn", "config", "-cp", str(tmp_path / "run"),
+    assert Arguments.read(["--config-path=run", "-cn", "config", "-cp", "run"]).for_hydra() == [
+        "--config-path", str(tmp_path / "run"), "-cn", "config", "-cp", str(tmp_path / "run"),
     ]  # fmt: skip
+
+
+# Keys that hold paths, names and other text. The config composes with any text in them.
+TEXTS = [key for key, check in RUN.items() if is_text(check)]
+
+
+def typed(*arguments, multirun=False):
+    """The config of arguments of simco-pretrain, resolved as it is before it is checked."""
+    accept(*arguments)
+    given = [hydra_override(text, multirun) for text in arguments]
+    return resolve(compose_config("custom/simco", *given))
+
+
+def test_text_is_taken_as_it_was_typed():
+    names = [*NAMES, "[x]", "a\nb", "'", '"', "''a'", "(", "a'b\\'c'"]
+    for start in range(0, len(names), len(TEXTS)):
+        given = dict(zip(TEXTS, names[start:] + names, strict=False))
+        cfg, faults = typed(*(f"{key}={name}" for key, name in given.items()))
+        assert {key: OmegaConf.select(cfg, key) for key in TEXTS} == given and not faults
+        again = OmegaConf.create(OmegaConf.to_yaml(cfg))  # config.yaml of the run, read again
+        assert {key: OmegaConf.select(again, key) for key in TEXTS} == given
+
+
+@pytest.mark.parametrize(
+    "given, read",
+    [
+        ("'a,b'", "a,b"),
+        ('"a,b"', "a,b"),
+        (r"'it\'s'", "it's"),
+        ("null", None),
+        ("run-${seed}", "run-5"),
+        ("'run-${seed}'", "run-5"),
+        (r"\${x}", "${x}"),
+    ],
+)
+def test_quotes_null_and_references(given, read):
+    keys = ("output_dir", "checkpoint.dir", "resume_from_checkpoint")
+    signed = zip(("", "+", "++"), keys, strict=True)
+    cfg, faults = typed("data.train_path=x", *(f"{sign}{key}={given}" for sign, key in signed))
+    assert [OmegaConf.select(cfg, key) for key in keys] == [read] * 3 and not faults
+
+
+def test_a_reference_to_no_key_is_a_fault_unless_it_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, faults = typed("data.train_path=${x}")
+    assert "'x'" in faults["data.train_path"]
+    for name in ("${x}", '"q"', "'a,b'"):
+        (tmp_path / name).mkdir()
+        cfg, faults = typed(f"data.train_path={name}")
+        assert cfg.data.train_path == name and not faults
+        assert complete(cfg).data.train_path == name
+
+
+def test_commas_in_a_sweep(tmp_path, monkeypatch):
+    def parsed(text):
+        return OverridesParser.create().parse_override(text)
+
+    def jobs(text):
+        override = parsed(hydra_override(text, multirun=True))
+        if not override.is_sweep_override():
+            return [override.value()]
+        return [parsed(f"x={part}").value() for part in override.sweep_string_iterator()]
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("it's #1", "my photos (2)", "größe", "a=b", " a"):
+        assert jobs(f"name={name}") == [name]
+    assert jobs("name='a,b'") == ["a,b"]
+    assert jobs("name=a,b") == jobs("name=choice(a,b)") == ["a", "b"]
+    assert jobs("name=größe,it's,'a,b'") == ["größe", "it's", "a,b"]
+    assert jobs("seed=1,2") == [1, 2]
+    (tmp_path / "a,b").mkdir()
+    assert jobs("data.train_path=a,b") == ["a,b"]
+
+
+def test_options_and_settings_in_any_order():
+    given = ["max_epochs=1", "--config-name", "digits/simco", "name=a b", "-m", "seed=1,2"]
+    read = Arguments.read(given)
+    assert read.multirun and read.overrides == ["max_epochs=1", "name=a b", "seed=1,2"]
+    assert read.for_hydra() == [
+        "++max_epochs=1", "++name='a b'", "++seed=1,2", "--config-name", "digits/simco", "-m",
+    ]  # fmt: skip
+    name = ("-cn", "digits/simco")
+    assert "  - --config-name needs a value" in refusal("seed=1", "--config-name")
+    assert "  - --sed=3 is no option; a setting has no dashes: sed=3" in refusal("--sed=3", *name)
+    assert "  - --config-nam is no option; did you mean --config-name?" in refusal("--config-nam")
+
+
+@pytest.mark.parametrize("key", ["optimizer", "++optimizer"])
+def test_an_error_quotes_what_was_typed(key):
+    with pytest.raises(Exception) as caught:
+        compose_config("digits/simco", hydra_override(f"{key}=[1]"))
+    said = composing_fault(caught.value, Arguments.read(["name=a b", f"{key}=[1]"]), "task")
+    assert f" {key}=[1]: " in said

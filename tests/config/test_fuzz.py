@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 from omegaconf import OmegaConf
 
-from simco_methods.config import complete, parse, refusals_named
+from simco_methods.config.method import refusals_named
+from simco_methods.config.parse import complete, parse
 from simco_methods.methods import find_method
-from simco_methods.overrides import accept_every_key, check_arguments, composing_fault
+from simco_methods.overrides import Arguments, check_arguments, composing_fault, hydra_override
 from tests.helpers import LEAVES, compose_config
 
 ODD = [
@@ -183,15 +184,16 @@ def fuzz_overrides(cases, seed):
         if {"~recipe", "~dataset", "~contrast"} & set(arguments):
             names |= {"is not set"}  # all that a whole file would have set
         try:
-            check_arguments(["--config-name", "digits/decoupled_moco", *arguments])
+            read = Arguments.read(["--config-name", "digits/decoupled_moco", *arguments])
+            check_arguments(read)
         except ValueError as error:
             assert any(text in str(error) for text in arguments)
             counts["not read"] += 1
             continue
         try:
-            cfg = compose_config("digits/decoupled_moco", *accept_every_key(arguments))
+            cfg = compose_config("digits/decoupled_moco", *map(hydra_override, arguments))
         except Exception as error:  # of any kind; the command says it in a line
-            line = composing_fault(error, arguments, "nowhere")
+            line = composing_fault(error, read, "nowhere")
             assert line and "\n" not in line and any(n in line for n in names), (arguments, line)
             counts["not composed"] += 1
             continue

@@ -5,7 +5,7 @@ import yaml
 from omegaconf import OmegaConf
 from PIL import Image
 
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.methods import find_method
 from tests.helpers import BASELINES, CONFIGS, LEAVES, LINEAR, ROOT, compose_config, run_script
 

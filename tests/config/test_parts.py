@@ -7,7 +7,8 @@ import torch
 from lightning.pytorch import Trainer
 from omegaconf import OmegaConf
 
-from simco_methods.config import complete, parse, refusals_named
+from simco_methods.config.method import refusals_named
+from simco_methods.config.parse import complete, parse
 from simco_methods.config.schema import TRAINER_KEYS
 from simco_methods.config.trainer_keys import REFUSED
 from simco_methods.methods import find_method

@@ -3,9 +3,9 @@
 import pytest
 from omegaconf import OmegaConf
 
-from simco_methods.config import complete, fingerprint, parse
+from simco_methods.config.parse import complete, fingerprint, parse
 from simco_methods.config.spelling import spell_devices, spell_precision
-from simco_methods.pretrain import accept_every_key
+from simco_methods.overrides import Arguments, hydra_override
 from tests.helpers import compose_config
 
 
@@ -121,11 +121,8 @@ def test_momentum_of_a_method_without_a_momentum_encoder():
 
 
 def test_groups_are_left_to_hydra():
-    assert accept_every_key(["contrast/baselines=simclr", "recipe=paper", "seed=6"]) == [
-        "contrast/baselines=simclr",
-        "recipe=paper",
-        "++seed=6",
-    ]
+    given = ["contrast/baselines=simclr", "recipe=paper", "seed=6"]
+    assert [hydra_override(text) for text in given] == [*given[:2], "++seed=6"]
 
 
 def test_unknown_method_and_backbone():
@@ -208,7 +205,7 @@ def test_fingerprint_is_of_what_matters():
 def test_a_config_path_is_relative_to_the_current_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
-    assert accept_every_key(["--config-path", "run", "-cp", "pkg://x"]) == [
+    assert Arguments.read(["--config-path", "run", "-cp", "pkg://x"]).for_hydra() == [
         "--config-path", str(tmp_path / "run"), "-cp", "pkg://x",
     ]  # fmt: skip
 
@@ -222,6 +219,6 @@ def test_command_line_accepts_keys_that_the_yaml_leaves_out():
         "~momentum",
         "augmentations@augmentations=crop32",
     ]
-    assert accept_every_key(given + kept) == [
-        "--config-name", "digits/simco", "++accumulate_grad_batches=2", "++seed=1", "-m", *kept,
+    assert Arguments.read(given + kept).for_hydra() == [
+        "++accumulate_grad_batches=2", "++seed=1", *kept, "--config-name", "digits/simco", "-m",
     ]  # fmt: skip

@@ -12,7 +12,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from simco_methods.encoder import Encoder, load_encoder
 from simco_methods.evaluation.bank import bank_and_queries
 from simco_methods.evaluation.grid import Cell, cells_of, measure, nearest_to_standard
-from simco_methods.evaluation.knn import KNNSettings, knn
+from simco_methods.evaluation.knn import knn
+from simco_methods.evaluation.knn_settings import KNNSettings
 from simco_methods.host.knn import knn_accuracy
 from simco_methods.settings import parse_settings
 from tests import FIGURES

@@ -14,7 +14,8 @@ from simco_methods.evaluation import transfer as module
 from simco_methods.evaluation.linear import probe
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.local import local_datasets
-from simco_methods.evaluation.transfer import TransferSettings, transfer
+from simco_methods.evaluation.transfer import transfer
+from simco_methods.evaluation.transfer_settings import TransferSettings
 from simco_methods.host.knn import knn_accuracy
 from simco_methods.settings import described, parse_settings
 from tests.data.test_folders import fill

@@ -8,7 +8,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from simco_methods.config import parse
+from simco_methods.config.parse import parse
 from simco_methods.host.builtin import BaseMethod, BaseMomentumMethod
 from simco_methods.host.builtin.optimizers import lars, without_decay_on_vectors
 from simco_methods.host.ema import MomentumUpdater

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from simco_methods.config import complete
+from simco_methods.config.parse import complete
 from simco_methods.losses import weighted_cross_entropy_loss
 from tests.helpers import batch, build, compose_config, quiet_trainer
 

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from simco_methods.config import complete, fingerprint, parse
+from simco_methods.config.parse import complete, fingerprint, parse
 from simco_methods.config.spelling import spell_devices, spell_precision
 from tests.helpers import compose_config
 

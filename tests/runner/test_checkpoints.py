@@ -135,7 +135,7 @@ def test_a_folder_is_one_process_s_at_a_time(killed, capsys):
     os.close(descriptor)
     pretrain(cfg)
     os.close(lock(path))  # given back
-    assert "finished before" in (pretrain(cfg), capsys.readouterr().out)[1]
+    assert "is finished: nothing is trained" in (pretrain(cfg), capsys.readouterr().out)[1]
 
 
 def holds(path, taken, free):

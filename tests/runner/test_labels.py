@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.data import read_images
 from simco_methods.host import knn
 from simco_methods.runner import evaluate

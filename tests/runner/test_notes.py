@@ -3,7 +3,7 @@
 import pytest
 from omegaconf import OmegaConf
 
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.runner.notes import check_limits, notes
 from tests.helpers import LEAVES, compose_config
 

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from simco_methods import compiling
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.host import HOST
 from simco_methods.methods import METHODS
 from simco_methods.report import report
@@ -92,7 +92,7 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
 
     before = (folder / "summary.json").stat().st_mtime_ns
     assert pretrain(cfg) == folder
-    assert "finished before" in capsys.readouterr().out
+    assert "is finished: nothing is trained" in capsys.readouterr().out
     assert (folder / "summary.json").stat().st_mtime_ns == before
     # What was written runs again as it is.
     again = OmegaConf.merge(OmegaConf.load(folder / "config.yaml"), {"output_dir": str(folder)})

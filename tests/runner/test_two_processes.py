@@ -14,7 +14,7 @@ import pytest
 from omegaconf import OmegaConf
 from PIL import Image
 
-from simco_methods.config import complete
+from simco_methods.config.parse import complete
 from simco_methods.runner import trainer
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.recorder import Recorder

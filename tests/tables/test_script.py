@@ -54,7 +54,7 @@ def table(folder, *arguments, **env):
 
 
 def given(*arguments):
-    return table_command._parser().parse_intermixed_args([*QUICK[2:], *LAYOUT, *arguments])
+    return table_command._arguments([*QUICK[2:], *LAYOUT, *arguments])
 
 
 def start(folder, *arguments):
@@ -371,3 +371,17 @@ def test_a_probe_leaves_nothing_of_one_kind_beside_the_next(tmp_path, monkeypatc
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answers.json", "asked.json"]
     found = json.loads(answers.read_text())
     assert found["a"]["folder_bytes"] == 1000 and "No space left" in found["b"]["error"]
+
+
+def test_tables_settings_and_options_in_any_order():
+    def read(*words):
+        return vars(table_command._arguments(list(words)))
+
+    expected = read("table5", "lr=1", "--seeds", "5", "6", "--dry")
+    assert expected["arguments"] == ["table5", "lr=1"] and expected["seeds"] == [5, 6]
+    assert read("--seeds", "5", "6", "table5", "lr=1", "--dry") == expected
+    assert read("table5", "--dry", "--seeds", "5", "6", "lr=1") == expected
+    for words in ([], ["--dry"], ["table5", "--seeds", "five"]):
+        with pytest.raises(SystemExit) as ended:
+            read(*words)
+        assert ended.value.code == 2

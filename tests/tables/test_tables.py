@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 
-from simco_methods.config import complete, parse
+from simco_methods.config.parse import complete, parse
 from simco_methods.methods import METHODS
 from simco_methods.tables import definition
 from simco_methods.tables.cells import distinct
