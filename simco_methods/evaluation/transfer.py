@@ -91,10 +91,11 @@ def _row(
         print(f"{dataset.name}: finished before", flush=True)
         return before
     images = {"train": len(sides.train), "test": len(sides.test), "classes": len(sides.classes)}
+    of_images = list(dict.fromkeys([*sides.train.notes, *sides.test.notes]))  # long, for a table
     print(
         f"{dataset.name}: {images['train']:,} images, {images['test']:,} to test on, "
         f"{images['classes']} classes",
-        *(f"  note: {note}" for note in sides.notes),
+        *(f"  note: {note}" for note in of_images),
         sep="\n",
         flush=True,
     )
@@ -111,7 +112,8 @@ def _row(
         f"{found['seconds']} s",
         flush=True,
     )
-    return {**images, **found, "notes": list(sides.notes), "digests": digests}
+    notes = [note for note in sides.notes if note not in of_images]
+    return {**images, **found, "notes": notes, "image_notes": of_images, "digests": digests}
 
 
 def _identity(encoder: Encoder, settings: TransferSettings) -> dict[str, Any]:
