@@ -101,6 +101,22 @@ class Step(torch.nn.Module):
         return self.model.training_step(shard, 0)
 
 
+def buffers(rank):
+    """Queue and batch statistics of unlike processes: when training starts, and after a forward
+    before which they were made unlike again."""
+    model = build("mocov2", seed=rank)
+    model._trainer = SimpleNamespace(global_step=0, estimated_stepping_batches=STEPS)
+    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    model.on_train_start()
+    start = state_of_queues(model)
+    norm = next(m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d))
+    for buffer in (model.queues[0].keys, norm.running_mean):
+        buffer.fill_(rank)
+    ddp.eval()
+    ddp(batch(COUNT)[1][0])
+    return start, model.queues[0].keys.clone(), norm.running_mean.clone()
+
+
 def worker(folder):
     """Every case, one after the other, in one of two processes."""
     torch.set_num_threads(1)
@@ -112,6 +128,7 @@ def worker(folder):
         start = state_of_queues(model)
         model.__dict__["ddp"] = torch.nn.parallel.DistributedDataParallel(Step(model))
         results[case] = start, steps(model, rank, 2, case[-1]), logged(model, 2)
+    results["buffers"] = buffers(rank)
     torch.save(results, Path(folder) / f"{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -174,6 +191,13 @@ def test_two_processes_train_as_one(name, symmetric, labels, ranks):
     for key in alone:
         if key.endswith(("loss", "acc1", "acc5", "sim")):  # the others are of a process's batch
             assert logged0[key] == logged1[key] == pytest.approx(alone[key], rel=1e-5), key
+
+
+def test_queues_are_sent_around_once_and_batch_statistics_before_every_forward(ranks):
+    (start0, keys0, means0), (start1, keys1, means1) = (results["buffers"] for results in ranks)
+    assert equal(start0, start1)
+    assert (keys0 == 0).all() and (keys1 == 1).all()
+    assert (means0 == 0).all() and (means1 == 0).all()
 
 
 def test_without_a_process_group_rows_stay_as_they_are():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch.distributed as dist
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from simco_methods.dictionary import KeyQueue
-from simco_methods.distributed import gather_rows
+from simco_methods.distributed import gather_rows, world_size
 from simco_methods.methods.momentum import MomentumContrast
 
 
@@ -28,6 +29,10 @@ class QueuedContrast(MomentumContrast):
         # solo-learn draws its two queues view by view; side 0 contrasts with the second one's keys.
         queues = [KeyQueue(kwargs.queue_size, kwargs.proj_output_dim) for _ in range(sides)]
         self.queues = nn.ModuleList(reversed(queues))
+        # They are filled alike in all processes, in which DDP would send them around before every
+        # forward.
+        names = [f"queues.{name}" for name, _ in self.queues.named_buffers()]
+        self._ddp_params_and_buffers_to_ignore = names
 
     @property
     def uses_queue(self) -> bool:
@@ -38,6 +43,12 @@ class QueuedContrast(MomentumContrast):
     def has_all_negatives(self) -> bool:
         """Whether every queue is full of keys; until then there are random vectors in it."""
         return all(bool(queue.filled.all()) for queue in self.queues)
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        if world_size() > 1:
+            for buffer in self.queues.buffers():
+                dist.broadcast(buffer, 0)
 
     def training_step(self, batch: list[Any], batch_idx: int) -> Tensor:
         """The contrastive loss plus the probes'; the keys wait to be enqueued."""
