@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import json
 import math
 import os
+import platform
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +32,7 @@ def user_path(text: str) -> Path:
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
     """A name to write a file under, which comes to ``path`` when all of it is written."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part(path.parent, path.name)
     try:
         yield part
         os.replace(part, path)
@@ -68,8 +70,8 @@ def together(folder: Path, names: Sequence[str] = ()) -> Iterator[Path]:
         names: what an earlier time may have left there, which goes unless it is written anew.
     """
     new = not folder.exists()
-    part = folder / f".{os.getpid()}.part"
-    part.mkdir(parents=True, exist_ok=True)
+    part = _part(folder, "files")
+    part.mkdir(parents=True)
     try:
         yield part
         made = {path.name for path in part.iterdir()}
@@ -80,6 +82,32 @@ def together(folder: Path, names: Sequence[str] = ()) -> Iterator[Path]:
         new = False
     finally:
         shutil.rmtree(folder if new else part, ignore_errors=True)
+
+
+def _part(folder: Path, name: str) -> Path:
+    """This process's own hidden name for what is to become ``name``. What processes that were
+    killed have left under such names goes, if they were of this machine."""
+    machine = platform.node()
+    for leftover in folder.glob(f".{glob.escape(name)}.*@{glob.escape(machine)}.part"):
+        process = leftover.name.removeprefix(f".{name}.").partition("@")[0]
+        if process.isdecimal() and not _runs(int(process)):
+            remove = shutil.rmtree if leftover.is_dir() else os.unlink
+            with suppress(OSError):  # somebody else may have done so
+                remove(leftover)
+    return folder / f".{name}.{os.getpid()}@{machine}.part"
+
+
+def _runs(process: int) -> bool:
+    """Whether another process of that number may be there."""
+    if process == os.getpid() or os.name == "nt":
+        return process != os.getpid()  # there signal 0 is no question
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # somebody else's
+        pass
+    return True
 
 
 def lock(path: Path, wait: bool = False) -> int | None:
