@@ -49,5 +49,42 @@ def run_command(
         run(*named, parsed)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"{program}: {error}")
+    except (MemoryError, RuntimeError) as error:
+        reason = memory_fault(error)
+        if reason is None:
+            raise
+        advice = ["end other programs that hold memory, and run it again"]
+        if "CUDA" in reason and hasattr(kind, "device"):
+            advice.insert(0, "set device=cpu")
+        if hasattr(kind, "batch_size"):
+            advice.insert(0, "lower batch_size or num_workers")
+        sys.exit(f"{program}: out of memory ({reason}): {', or '.join(advice)}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+# As torch says it on CPUs and GPUs, cuBLAS and cuDNN, and a loader whose worker the system ended.
+_NO_MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "_ALLOC_FAILED",
+    "killed by signal: Killed",
+    "killed by signal: Bus error",
+    "out of shared memory",
+)
+
+
+def memory_fault(error: BaseException) -> str | None:
+    """What an error says, in a line, if it is that memory is short; else None.
+
+    Args:
+        error: of torch, numpy, the system, or the worker of a loader.
+    """
+    # Of a worker that was ended a loader says so in the cause.
+    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines()]
+    said = [line for line in lines if any(text in line for text in _NO_MEMORY)]
+    if not said and not isinstance(error, MemoryError):
+        return None
+    line = next(iter(said or lines)) or type(error).__name__
+    line = line.rpartition("DefaultCPUAllocator: ")[2].removeprefix("RuntimeError: ")
+    return (line if len(line) < 200 else line[:200].rpartition(". ")[0]).rstrip(". ")

@@ -21,6 +21,7 @@ from simco_methods import __version__
 from simco_methods.choice import check_host
 from simco_methods.command import HELP
 from simco_methods.overrides import GROUPS, Arguments, check_arguments, composing_fault
+from simco_methods.runner.processes import check_environment, end_with_launcher
 
 _failed: list[str] = []  # jobs of a sweep
 
@@ -32,19 +33,20 @@ def _hydra_main(cfg: DictConfig) -> None:
 
     try:
         run = prepare(cfg)
-    except (ValueError, OSError) as error:  # the user's to mend, before anything is trained
-        _fail(error)
+    except (ValueError, OSError, RunStopped) as error:
+        _fail(error)  # the user's to mend, before anything is trained
         return
     if not isinstance(run, Path):
         try:
             run.fit()
         except RunStopped as error:
-            _fail(error)
+            # Other processes may not have stopped, and would train this job with the next one here.
+            _fail(error, last=run.world_size > 1)
 
 
-def _fail(error: Exception) -> None:
-    """Says why without a traceback, and ends; the other jobs of a sweep go on."""
-    if HydraConfig.get().mode != RunMode.MULTIRUN:
+def _fail(error: Exception, last: bool = False) -> None:
+    """Says why without a traceback, and ends; the other jobs of a sweep go on unless ``last``."""
+    if last or HydraConfig.get().mode != RunMode.MULTIRUN:
         sys.exit(f"simco-pretrain: {error}")
     print(f"simco-pretrain: {error}", file=sys.stderr)
     _failed.append(", ".join(HydraConfig.get().overrides.task))
@@ -93,6 +95,7 @@ Options:
 
 def main() -> None:
     """Entry point."""
+    end_with_launcher()
     given = sys.argv[1:]
     if {*HELP} & {*given}:
         print(_usage())
@@ -106,6 +109,7 @@ def main() -> None:
         print(f"{missing}{_usage()}", file=sys.stderr)
         sys.exit(2)
     try:
+        check_environment()
         check_arguments(arguments)
     except ValueError as error:
         sys.exit(f"simco-pretrain: {error}")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -148,11 +151,57 @@ def quiet_trainer(max_epochs: int = 1, **options) -> pl.Trainer:
 
 def run_script(*command, cwd: Path, path=(), **env) -> subprocess.CompletedProcess:
     """``python COMMAND`` in ``cwd``, with ``path`` and the pack in front of PYTHONPATH."""
-    parts = [*map(str, path), str(ROOT), os.environ.get("PYTHONPATH", "")]
     return subprocess.run(
         [sys.executable, *map(str, command)],
         cwd=cwd,
-        env={**os.environ, "SIMCO_HOST": "", "PYTHONPATH": os.pathsep.join(parts), **env},
+        env={**_environment(*path), "SIMCO_HOST": "", **env},
         capture_output=True,
         text=True,
     )
+
+
+def start_pretraining(
+    folder: Path, *arguments, program=("-m", "simco_methods.pretrain"), **env
+) -> subprocess.Popen:
+    """Starts ``simco-pretrain ARGUMENTS``, or another ``program`` of Python, in ``folder``.
+
+    It leads a process group of its own, so that it can be told to end as by a terminal.
+    """
+    return subprocess.Popen(
+        [sys.executable, *map(str, (*program, *arguments))],
+        cwd=folder,
+        env={**_environment(), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # A suite that was started in the background ignores SIGINT, and would pass that on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def _environment(*path: Path) -> dict[str, str]:
+    parts = [*map(str, path), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(parts)}
+
+
+def processes():
+    """(number, parent, group) of all that run; those that ended and were not waited for do not."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", encoding="utf-8") as file:
+            state, parent, group = file.read().rpartition(")")[2].split()[:3]
+            if state not in "ZX":
+                yield int(name), int(parent), int(group)
+
+
+def group_members(group: int) -> list[int]:
+    """The processes of a group that run."""
+    return [number for number, _, other in processes() if other == group]
+
+
+def wait_for_group_to_end(group: int, seconds: float) -> None:
+    """Waits until no process of a group runs; fails after ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while group_members(group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert group_members(group) == []

@@ -6,8 +6,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -23,21 +21,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from simco_methods.data import ImageSet
 from simco_methods.runner.train import prepare, pretrain
-from tests.helpers import ROOT
+from tests.helpers import (
+    group_members,
+    processes,
+    start_pretraining,
+    wait_for_group_to_end,
+)
 from tests.runner.test_pretrain import quick
 
 # tqdm's watchdog: one for the whole process.
 OF_THE_PROCESS = ["tqdm_monitor"]
 LEAVES = ["digits/simco", "digits/mocov2", "digits/decoupled_moco"]
-
-
-def processes():
-    """(number, parent, group) of all that run; those that ended and were not waited for do not."""
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", encoding="utf-8") as file:
-            state, parent, group = file.read().rpartition(")")[2].split()[:3]
-            if state not in "ZX":
-                yield int(name), int(parent), int(group)
 
 
 def children():
@@ -212,10 +206,6 @@ ENDLESS = [
 ]
 
 
-def group_members(group):
-    return [number for number, _, other in processes() if other == group]
-
-
 @pytest.mark.parametrize(
     "kind, whole_group, code",
     [
@@ -228,20 +218,7 @@ def group_members(group):
 def test_an_interrupted_command_takes_its_workers_with_it(
     kind, whole_group, code, tmp_path, temporary
 ):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "simco_methods.pretrain", *ENDLESS],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A suite that was started in the background ignores SIGINT, and would pass that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    process = start_pretraining(tmp_path, *ENDLESS)
     try:
         for line in process.stdout:
             if line.startswith("epoch 2/"):
@@ -252,10 +229,7 @@ def test_an_interrupted_command_takes_its_workers_with_it(
         assert code in (None, process.returncode), errors
         assert "Traceback" not in errors
         # Workers of a killed process look every five seconds whether it is there.
-        deadline = time.monotonic() + 20
-        while group_members(process.pid) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert group_members(process.pid) == []
+        wait_for_group_to_end(process.pid, 20)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -6,9 +6,10 @@ import sys
 from dataclasses import dataclass, field
 
 import pytest
+import torch
 from omegaconf import DictConfig, OmegaConf
 
-from simco_methods.command import run_command
+from simco_methods.command import memory_fault, run_command
 from simco_methods.config.checks import each, number, optional, text
 from simco_methods.files import user_path
 from simco_methods.settings import parse_settings, setting, split_arguments
@@ -134,3 +135,52 @@ def test_an_unknown_key_is_told_from_those_there_are(key, ending):
     with pytest.raises(ValueError, match=f"^{key} is no setting of simco-x") as raised:
         parse_settings("simco-x", Settings, [f"{key}=1"])
     assert str(raised.value).endswith(f"simco-x{ending} It knows out, query, k, data.*")
+
+
+SHORT = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 15.77 GiB of which 1 GiB is free"
+ADVICE = "end other programs that hold memory, and run it again"
+
+
+class LoaderSettings(Settings):
+    batch_size: int = 256
+    device: str = "auto"
+
+
+@pytest.mark.parametrize(
+    "error, kind, message",
+    [
+        (
+            torch.cuda.OutOfMemoryError(f"{SHORT}. Including {'other ' * 30}memory"),
+            LoaderSettings,
+            f"({SHORT}): lower batch_size or num_workers, or set device=cpu, or {ADVICE}",
+        ),
+        (MemoryError(), Settings, f"(MemoryError): {ADVICE}"),
+        (
+            RuntimeError("[x] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes."),
+            LoaderSettings,
+            "(can't allocate memory: you tried 9 bytes): lower batch_size or num_workers, or "
+            + ADVICE,
+        ),
+    ],
+)
+def test_short_memory_is_one_message(error, kind, message, monkeypatch):
+    def raises(thing, settings):
+        raise error
+
+    monkeypatch.setattr("simco_methods.settings.parse_settings", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["simco-x", "photos"])
+    with pytest.raises(SystemExit) as ended:
+        run_command("simco-x", "", lambda: kind, raises)
+    assert ended.value.code == f"simco-x: out of memory {message}"
+
+
+def test_what_a_loader_says_of_short_memory():
+    worker = RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. ")
+    error = RuntimeError("DataLoader worker (pid(s) 7) exited unexpectedly")
+    assert memory_fault(error) is None
+    error.__cause__ = worker
+    assert memory_fault(error) == "DataLoader worker (pid 7) is killed by signal: Killed"
+    text = "Caught RuntimeError in DataLoader worker process 0.\nTraceback\n"
+    text += "RuntimeError: CUDA error: out of memory\n"
+    assert memory_fault(RuntimeError(text)) == "CUDA error: out of memory"
+    assert memory_fault(RuntimeError("mat1 and mat2 cannot be multiplied")) is None

@@ -6,6 +6,8 @@ import errno
 import signal
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 
 from simco_methods.analysis.during import check_projector
+from simco_methods.command import memory_fault
 from simco_methods.config.method import refusals_named
 from simco_methods.config.parse import complete, parse
 from simco_methods.data import ImageSet, PretrainData, read_images
@@ -30,6 +33,7 @@ from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.notes import check_limits
 from simco_methods.runner.plots import draw_curves
+from simco_methods.runner.processes import check_processes, end_with_launcher, ended_together
 from simco_methods.runner.rank import process_rank
 from simco_methods.runner.recorder import Recorder
 from simco_methods.runner.resume import checkpoint_to_resume
@@ -70,7 +74,8 @@ class Run:
             RunStopped: it had to end, for a reason that the message tells.
         """
         try:
-            self._train()
+            with _memory_named(self.cfg):
+                self._train()
         except UnreadableImage as error:
             raise RunStopped(
                 f"{error}. data.on_error=skip leaves such images out; {MENDED}"
@@ -96,7 +101,7 @@ class Run:
         seed_everything(cfg.seed, workers=True)
         started = time.time()
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), ended_together(trainer):
                 # An epoch is taken up in its middle on purpose, by a loader that knows where.
                 warnings.filterwarnings("ignore", ".*checkpoint that ended before the epoch ended")
                 trainer.fit(self.model, datamodule=data, ckpt_path=self.resume)
@@ -172,7 +177,9 @@ def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = N
     Raises:
         ValueError, OSError: a config, data or an image that do not fit, by name; a folder that
             another process trains in.
+        RunStopped: memory that is short.
     """
+    end_with_launcher()
     cfg = complete(cfg)
     folder = RunFolder(cfg)
     if folder.finished:
@@ -182,7 +189,8 @@ def prepare(cfg: DictConfig, images: tuple[ImageSet, ImageSet | None] | None = N
     try:
         if process_rank() == 0:
             folder.take()
-        return _prepare(cfg, folder, images)
+        with _memory_named(cfg):
+            return _prepare(cfg, folder, images)
     except BaseException:
         folder.leave()
         raise
@@ -194,6 +202,7 @@ def _prepare(
     resume = checkpoint_to_resume(cfg, folder)
     recorder, saver = Recorder(folder), Saver(folder)
     trainer = build_trainer(cfg, folder, recorder, saver, resume.first_step if resume else 0)
+    check_processes(trainer)
     world_size = trainer.num_devices * trainer.num_nodes
     recorder.images_per_batch = cfg.optimizer.batch_size * world_size
     parsed = parse(cfg, world_size)
@@ -241,6 +250,24 @@ def build_model(parsed: DictConfig) -> LightningModule:
     if not parsed.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)
     return model
+
+
+@contextmanager
+def _memory_named(cfg: DictConfig) -> Iterator[None]:
+    """Within, memory that is short ends a run by what it can be spared with."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        reason = memory_fault(error)
+        if reason is None:
+            raise
+        raise RunStopped(
+            f"out of memory ({reason}). With more of it free, or with fewer data.num_workers or "
+            "data.loader=workers, the same command goes on from the last checkpoint. Less is "
+            f"taken by optimizer.batch_size below {cfg.optimizer.batch_size}, smaller crops "
+            "(augmentations.0.crop_size) and on a GPU by precision=bf16-mixed: that is another "
+            "run, from its beginning"
+        ) from error
 
 
 def pretrain(cfg: DictConfig) -> Path:

@@ -66,10 +66,10 @@ def build_trainer(
     if cfg.analysis.enabled:
         callbacks.append(DuringTraining(cfg, folder.path / "analysis"))
     plugins: list[Any] = [WholeFiles()]
-    if SLURMEnvironment.detect():
-        # Lightning's own requeueing saves wherever a step is interrupted.
-        plugins.append(SLURMEnvironment(auto_requeue=False))
     try:
+        if SLURMEnvironment.detect():
+            # Lightning's own requeueing saves wherever a step is interrupted.
+            plugins.append(SLURMEnvironment(auto_requeue=False))
         return Trainer(
             **settings,
             enable_progress_bar=False,  # Lightning's, which ends with each epoch
@@ -79,7 +79,9 @@ def build_trainer(
             plugins=plugins,
             default_root_dir=folder.path,
         )
-    except (MisconfigurationException, ImportError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise ValueError(f"the launcher's environment lacks {error}") from error
+    except (MisconfigurationException, ImportError, TypeError, ValueError, RuntimeError) as error:
         raise ValueError(f"Lightning refuses these settings: {error}") from error
 
 

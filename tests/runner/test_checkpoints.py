@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from simco_methods import files
 from simco_methods.files import lock
+from simco_methods.methods.simco import SimCo
 from simco_methods.runner import saver
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.recorder import Recorder
@@ -124,6 +125,26 @@ def test_a_full_disk_stops_a_run_by_a_line_wherever_it_shows(tmp_path, monkeypat
     monkeypatch.setattr(Recorder, "on_train_epoch_end", write)
     with pytest.raises(RunStopped, match="No space left on device: 'metrics.csv': no room on the"):
         pretrain(quick("digits/simco", tmp_path / "run", **SHORT))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."), MemoryError()],
+)
+def test_short_memory_stops_a_run_by_a_line_and_it_can_go_on(error, tmp_path, monkeypatch):
+    cfg, step = quick("digits/simco", tmp_path / "run", **SHORT), SimCo.training_step
+
+    def training_step(self, batch, batch_idx):
+        if self.current_epoch == 1:
+            raise error
+        return step(self, batch, batch_idx)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimCo, "training_step", training_step)
+        with pytest.raises(RunStopped, match=r"^out of memory \(.*optimizer.batch_size below 16"):
+            pretrain(cfg)
+    pretrain(cfg)
+    assert len(rows(tmp_path / "run")) == 3
 
 
 def test_a_folder_is_one_process_s_at_a_time(killed, capsys):

@@ -1,15 +1,13 @@
 """``simco-pretrain`` as a command: sweeps, two processes, bad input."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers import start_pretraining
+
 QUICK = [
     "max_epochs=1",
     "accelerator=cpu",
@@ -24,16 +22,12 @@ QUICK = [
 
 
 def command(folder, *arguments, quick=True, timeout=300):
-    env = {**os.environ}
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
-    return subprocess.run(
-        [sys.executable, "-m", "simco_methods.pretrain", *arguments, *(QUICK if quick else [])],
-        cwd=folder,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    process = start_pretraining(folder, *arguments, *(QUICK if quick else []))
+    try:
+        said, errors = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, said, errors)
 
 
 def test_a_sweep_makes_a_folder_a_job(tmp_path):
@@ -107,19 +101,7 @@ def test_a_failing_job_does_not_stop_a_sweep(tmp_path):
 )
 def test_an_interrupted_command_says_so_and_can_be_continued(kind, tmp_path):
     arguments = ["--config-name", "digits/simco", *QUICK, "max_epochs=500", "output_dir=run"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "simco_methods.pretrain", *arguments],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        },
-        stderr=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        # A suite that was started in the background ignores SIGINT, and would pass that on.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    process = start_pretraining(tmp_path, *arguments)
     for line in process.stdout:
         if line.startswith("epoch 2/"):
             process.send_signal(kind)

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from simco_methods.runner import trainer
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.recorder import Recorder
 from simco_methods.runner.saver import Saver
-from tests.helpers import ROOT, compose_config
+from tests.helpers import compose_config, start_pretraining
 
 # Without batch norm, so that a process's own batch statistics do not matter.
 VIT = "backbone={name:vit_tiny,kwargs:{img_size:16,patch_size:8}}"
@@ -35,20 +34,8 @@ SMALL = [
 ]
 
 
-def begin(folder, *arguments, program=("-m", "simco_methods.pretrain")):
-    packages = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, *program, *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": packages},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 def pretrained(folder, *arguments, code=0):
-    process = begin(folder, *arguments)
+    process = start_pretraining(folder, *arguments)
     said, errors = process.communicate(timeout=400)
     assert (process.returncode == 0) == (code == 0), said + errors
     return said, errors
@@ -171,7 +158,7 @@ def children(pid):
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_killed_ends_the_other(rank, tmp_path):
-    process = begin(tmp_path, *TWO)
+    process = start_pretraining(tmp_path, *TWO)
     for line in process.stdout:
         if line.startswith("epoch 2/"):
             break
@@ -206,7 +193,7 @@ main()
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_exception_in_one_process_ends_the_other(rank, tmp_path):
     (tmp_path / "fails.py").write_text(FAILS.format(rank=rank))
-    process = begin(tmp_path, *TWO, program=["fails.py"])
+    process = start_pretraining(tmp_path, *TWO, program=["fails.py"])
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0 and "only here" in errors
     assert not (tmp_path / "run" / "summary.json").exists()
