@@ -169,7 +169,7 @@ def parse(cfg: DictConfig, world_size: int) -> DictConfig:
             if share is not None:
                 raise ValueError(
                     f"data.test_share={share}: it is of each class, and {cfg.data.train_path} has "
-                    "no class folders"
+                    "no class folders; data.labels=FILE (a CSV or TSV of file,label) names classes"
                 )
             print(
                 f"{cfg.data.train_path} has no class folders: training without labels, so without "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +26,13 @@ from simco_methods.data.folders import (
 )
 from simco_methods.data.images import ImageSet
 from simco_methods.data.labels import label_file_near, labelled_by_file, own_label_file
-from simco_methods.data.splits import hold_out, is_split, split_parts
+from simco_methods.data.splits import (
+    classes_below,
+    hold_out,
+    is_split,
+    shared_images,
+    split_parts,
+)
 from simco_methods.files import lock, user_path
 
 Loader = Callable[[DictConfig, str, Sequence[str] | None], ImageSet]
@@ -152,16 +159,21 @@ def _folder(data: DictConfig, split: str, classes: Sequence[str] | None) -> Imag
         return folder_images(root, labelled=False)
     file = _label_file(data, split)
     if file is not None:
-        shared = data.get("labels") == data.get("val_labels")
+        shared = None is not data.get("labels") == data.get("val_labels")
         other = data.get("val_path" if split == "train" else "train_path") if shared else None
         return labelled_by_file(root, file, classes, other and user_path(other))
     try:
-        return folder_images(root, classes=classes)
+        images = folder_images(root, classes=classes)
     except (NoClassFolders, LooseImages) as error:
-        near = label_file_near(root) or "FILE (a CSV or TSV of file,label)"
+        near = label_file_near(root)
+        wanted = _quoted(_LABELS[split], near or "FILE")
         raise error.advised(
-            f"; to read labels from a file set data.{_LABELS[split]}={near}"
+            f"; to read labels from a file set {wanted}"
+            + " (a CSV or TSV of file,label)" * (not near)
         ) from error
+    if classes is None:
+        images.notes.extend(classes_below(root, images.classes))
+    return images
 
 
 def _label_file(data: DictConfig, split: str) -> Path | None:
@@ -188,9 +200,14 @@ def _refuse_parts(root: Path, data: DictConfig, split: str) -> None:
 
 def _settings_of(part: Path, split: str) -> str:
     """The settings that name a part, and its labels if they lie beside it."""
-    settings = f"data.{split}_path={printable(part)}"
+    settings = _quoted(f"{split}_path", part)
     near = None if class_folders(part) or own_label_file(part) else label_file_near(part)
-    return settings if near is None else f"{settings} data.{_LABELS[split]}={printable(near)}"
+    return settings if near is None else f"{settings} {_quoted(_LABELS[split], near)}"
+
+
+def _quoted(key: str, value: str | Path) -> str:
+    """A setting as a shell takes it."""
+    return shlex.quote(f"data.{key}={printable(value)}")
 
 
 DATASETS: dict[str, DatasetInfo] = {
@@ -343,7 +360,11 @@ def read_images(data: DictConfig) -> tuple[ImageSet, ImageSet | None]:
     except (NoClassFolders, LooseImages) as error:
         advice = "; for images without labels set data.no_labels=true"
         raise error.advised(error.advice + advice) from error
-    return train, load_images(data, "val", train.classes) if has_validation(data) else None
+    if not has_validation(data):
+        return train, None
+    val = load_images(data, "val", train.classes)
+    val.notes.extend(shared_images(train, val))
+    return train, val
 
 
 def class_names(data: DictConfig) -> list[str]:

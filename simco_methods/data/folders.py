@@ -91,6 +91,19 @@ def file_identity(path: str | Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
+class Places:
+    """The one path of a file, whatever links lead to its folder; each folder is looked up once."""
+
+    def __init__(self):
+        self._folders: dict[str, str] = {}
+
+    def __call__(self, path: str | Path) -> str:
+        folder, name = os.path.split(path)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        return os.path.join(self._folders[folder], name)
+
+
 def _raise(error: OSError) -> None:
     raise error
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from simco_methods.data.decode import EXTENSIONS, printable
 from simco_methods.data.folders import (
+    Places,
     class_folders,
     ending_of,
     image_files,
@@ -82,7 +83,7 @@ def labelled_by_file(
     if not file.is_file():
         raise FileNotFoundError(f"there is no label file {printable(file)}")
     others: Counter[str] = Counter()
-    place = _Places()
+    place = Places()
     paths = {place(path): path for path in image_files(folder, others)}
     rows = _Rows(file)
     roots = [str(folder), str(file.parent), os.path.join(folder, IMAGES)]
@@ -144,19 +145,6 @@ def labelled_by_file(
             f"row in {printable(file)} and are left out"
         )
     return ImageSet([path for path, _ in kept], np.asarray(labels, np.int64), names, notes)
-
-
-class _Places:
-    """Where a file is, whatever path and links lead to its folder; of a folder looked up once."""
-
-    def __init__(self):
-        self._folders: dict[str, str] = {}
-
-    def __call__(self, path: str | Path) -> str:
-        folder, name = os.path.split(path)
-        if folder not in self._folders:
-            self._folders[folder] = os.path.realpath(folder)
-        return os.path.join(self._folders[folder], name)
 
 
 def _called(label: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from simco_methods.data.decode import printable
-from simco_methods.data.folders import class_folders, image_files
+from simco_methods.data.folders import Places, class_folders, image_files
 from simco_methods.data.images import UNLABELLED, ImageSet
 
 # How folders of a split are called, in any case; of several the first in this order.
@@ -89,3 +89,34 @@ def hold_out(images: ImageSet, share: float) -> tuple[ImageSet, ImageSet]:
         raise ValueError(f"test_share={share:g}: {error}") from error
     held = np.setdiff1d(labelled, kept)
     return images.select(np.setdiff1d(np.arange(len(images)), held)), images.select(held)
+
+
+def shared_images(train: ImageSet, val: ImageSet) -> list[str]:
+    """A note of images to validate on that are trained on, if there are any."""
+    if isinstance(train.images, np.ndarray) or isinstance(val.images, np.ndarray):
+        return []
+    place = Places()
+    trained = set(map(place, train.images))
+    count = sum(place(path) in trained for path in val.images)
+    if not count:
+        return []
+    return [
+        f"{count:,} of {len(val):,} images to validate on are training images, too: accuracies are "
+        "not of new images"
+    ]
+
+
+def classes_below(root: Path, classes: Sequence[str]) -> list[str]:
+    """A note of class folders that all have the same subfolders, which may be the classes."""
+    below = [tuple(class_folders(root / name)) for name in classes]
+    if len(below) < 2 or len(set(below)) > 1 or len(below[0]) < 2:
+        return []
+    return [
+        f"the classes are the folders right in {printable(root)} ({_listed(classes)}), and each "
+        f"of them has the same subfolders ({_listed(below[0])}): if those are the classes, name "
+        "one of the former"
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(printable, names[:5])) + (", ..." if len(names) > 5 else "")

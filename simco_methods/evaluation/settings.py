@@ -48,12 +48,12 @@ class EvaluationSettings(EncoderSettings):
         trained = encoder.card.settings.get("data") or {}
         data = evaluated_data(OmegaConf.create(trained), given)
         sides = read_sides(data, self.test_share, self.fraction)
-        held = data.get("test_share")
+        held = trained.get("test_share")
         if held is None or self.test_share in (None, held):
             return sides
         note = (
-            f"the encoder's training held out data.test_share={held:g}: with "
-            f"test_share={self.test_share:g} it has seen some of the test images"
+            f"the encoder's training held out data.test_share={held:g}: of the same images, "
+            f"test_share={self.test_share:g} tests on some that it was trained on"
         )
         return replace(sides, notes=[*sides.notes, note])
 

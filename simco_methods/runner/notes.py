@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from omegaconf import DictConfig
 
+from simco_methods.data.datasets import FOLDERS, has_validation
+
 # Of the images of an epoch: fewer are left out in the usual run, others in each epoch.
 _LEFT_OUT = 0.03
 # Without negatives there are none to be added.
@@ -159,6 +161,11 @@ def _schedule(cfg: DictConfig, batches: int) -> Iterator[str]:
 
 
 def _validation(cfg: DictConfig, train_images: int) -> Iterator[str]:
+    if cfg.data.dataset in FOLDERS and not (cfg.data.no_labels or has_validation(cfg.data)):
+        yield (
+            "without data.val_path there is no accuracy; data.test_share=0.2 holds out a fifth of "
+            "each class to validate on"
+        )
     every = cfg.get("check_val_every_n_epoch") or 1
     if every > cfg.max_epochs:
         yield (

@@ -231,6 +231,15 @@ def test_a_folder_without_labels_says_how_to_name_them(tmp_path):
         load_images(custom(root), "train")
 
 
+def test_two_flat_folders_with_the_same_names(tmp_path):
+    for part, labels in (("train", "xy"), ("val", "yx")):
+        fill(tmp_path / part, "0.png", "1.png")
+        rows = [f"{row}.png,{label}\n" for row, label in enumerate(labels)]
+        (tmp_path / part / "labels.csv").write_text("".join(rows))
+    train, val = read_images(custom(tmp_path / "train", val_path=str(tmp_path / "val")))
+    assert train.labels.tolist() == [0, 1] and val.labels.tolist() == [1, 0]
+
+
 def test_class_folders_come_before_a_file_that_nobody_named(tmp_path):
     root = fill(tmp_path, "cat/a.png", "dog/b.png")
     (root / "labels.csv").write_text("cat/a.png,x\ndog/b.png,y\n")

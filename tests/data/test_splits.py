@@ -1,5 +1,7 @@
 """Parts of a split in one root, and shares that are held out of the training images."""
 
+import shlex
+
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
@@ -98,3 +100,33 @@ def test_a_share_that_cannot_be_held_out():
     images.labels[:] = -1
     with pytest.raises(ValueError, match="^test_share=0.5: a share of each class, and no image"):
         hold_out(images, 0.5)
+
+
+def test_images_that_are_trained_and_validated_on_are_counted(tmp_path):
+    root = fill(tmp_path / "train", *(f"{name}/{row}.png" for name in "ab" for row in range(3)))
+    fill(tmp_path / "val", "a/0.png")
+    (tmp_path / "val/b").symlink_to(root / "b")
+    said = "3 of 4 images to validate on are training images, too: accuracies are not of new images"
+    assert read_images(custom(root, val_path=str(tmp_path / "val")))[1].notes == [said]
+    assert read_images(custom(root, test_share=0.4))[1].notes == []
+
+
+def test_classes_that_may_lie_one_folder_below(tmp_path):
+    """PACS: domains, and in each of them the classes."""
+    fill(tmp_path, *(f"{domain}/{name}/0.png" for domain in ("art", "photo") for name in "abc"))
+    (note,) = load_images(custom(tmp_path), "train").notes
+    assert "(art, photo), and each of them has the same subfolders (a, b, c)" in note
+    assert load_images(custom(tmp_path / "art"), "train").notes == []
+
+
+def test_settings_can_be_pasted_back(tmp_path):
+    root = fill(tmp_path / "my set", "train/a/0.png", "test/0.png")
+    (root / "test.csv").write_text("0.png,a")
+    with pytest.raises(SplitFolders) as caught:
+        load_images(custom(root), "train")
+    words = shlex.split(str(caught.value).partition(": set ")[2])
+    assert words == [
+        f"data.train_path={root}/train",
+        f"data.val_path={root}/test",
+        f"data.val_labels={root}/test.csv",
+    ]

@@ -1,12 +1,15 @@
 """Which images an evaluation learns from and tests on, and what is said where they do not do."""
 
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from sklearn.model_selection import train_test_split
 
+from simco_methods.data import read_images
 from simco_methods.data.images import ImageSet
 from simco_methods.data.splits import stratified
 from simco_methods.encoder import load_encoder
@@ -14,6 +17,7 @@ from simco_methods.evaluation import sides as module
 from simco_methods.evaluation.settings import EvaluationSettings, evaluated_data
 from simco_methods.evaluation.sides import labelled_folder, read_sides
 from simco_methods.settings import parse_settings
+from tests.data.test_folders import fill
 from tests.evaluation.conftest import write_digits
 
 
@@ -208,6 +212,54 @@ def test_the_settings_of_a_command_reach_the_images(digits_run):
     assert len(sides().train) == 200 and len(sides().test) == 360
     assert len(sides("fraction=0.1").train) == 20
     assert len(sides("data.train_images_per_class=7").train) == 70
+
+
+def test_what_was_held_out_of_a_training_is_tested_on(tmp_path):
+    folder = write_digits(tmp_path / "all", 10)
+    encoder = SimpleNamespace(card=SimpleNamespace(settings={}))
+    data = {"dataset": "custom", "train_path": str(folder), "val_path": None, "test_share": 0.3}
+    encoder.card.settings["data"] = {**data, "no_labels": False, "num_workers": 1}
+    train, val = read_images(OmegaConf.create(data))
+
+    def sides(*arguments):
+        return parse_settings("x", EvaluationSettings, arguments).sides(encoder)
+
+    own, other = sides(), sides("test_share=0.1")
+    assert (own.train.images, own.test.images) == (train.images, val.images)
+    assert len(other.test) == 3
+    assert (
+        "held out data.test_share=0.3" in other.notes[-1] and "held out data" not in own.notes[-1]
+    )
+    test = write_digits(tmp_path / "test", 2, first=10)
+    assert len(sides(f"data.val_path={test}").test) == 6
+    assert len(sides(f"data.val_path={test}").train) == 30
+    with pytest.raises(ValueError, match="^there is nothing to test on: set data.val_path"):
+        sides(f"data.train_path={folder}")
+    with pytest.raises(ValueError, match=r"^data.test_share is no .* \(the setting test_share= is"):
+        sides("data.test_share=0.1")
+
+
+def test_what_cannot_be_read_does_not_change_what_is_held_out(tmp_path):
+    """A training leaves such images out after the split, and so does its evaluation."""
+    folder = write_digits(tmp_path / "all", 10)
+    data = custom(folder)
+    before = read_sides(data, 0.2, None)
+    bad = before.train.images[0]
+    Path(bad).write_bytes(b"")
+    after = read_sides(OmegaConf.merge(data, {"on_error": "skip"}), 0.2, None)
+    assert after.test.images == before.test.images
+    assert after.train.images == before.train.images[1:]
+
+
+def test_an_encoder_trained_without_labels_is_evaluated_with_those_of_a_file(tmp_path):
+    flat = fill(tmp_path / "flat", *(f"{row}.png" for row in range(6)))
+    (tmp_path / "l.csv").write_text("".join(f"{row}.png,{'ab'[row % 2]}\n" for row in range(6)))
+    trained = OmegaConf.create(
+        {"dataset": "custom", "train_path": str(flat), "val_path": None, "no_labels": True}
+    )
+    given = OmegaConf.create({"labels": str(tmp_path / "l.csv")})
+    found = read_sides(evaluated_data(trained, given), 0.5, None)
+    assert found.classes == ["a", "b"] and len(found.train) + len(found.test) == 6
 
 
 def test_where_results_go(monkeypatch, tmp_path):

@@ -5,6 +5,7 @@ from omegaconf import OmegaConf
 
 from simco_methods.config.parse import complete, parse
 from simco_methods.runner.notes import check_limits, notes
+from tests.data.test_folders import fill
 from tests.helpers import LEAVES, compose_config
 
 IMAGES = {
@@ -40,6 +41,13 @@ def test_custom_images_that_are_few(tmp_path):
     assert len(lines) == 2 and lines[0].startswith("232 of 1000 images fill no batch of 256 x 1")
     assert lines[1].endswith("it is full after 86 epochs")
     assert said("custom/simco", 10**6, data__train_path=str(tmp_path), data__no_labels=True) == []
+
+
+def test_class_folders_without_images_to_validate_on(tmp_path):
+    fill(tmp_path, "a/0.png", "b/0.png")
+    (line,) = said("custom/simco", 10**6, data__train_path=str(tmp_path))
+    assert line.startswith("without data.val_path there is no accuracy; data.test_share=0.2 holds")
+    assert said("custom/simco", 10**6, data__train_path=str(tmp_path), data__test_share=0.5) == []
 
 
 @pytest.mark.parametrize(
