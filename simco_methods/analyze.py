@@ -31,6 +31,7 @@ def analyze(checkpoint: str | Path, settings: Settings) -> Path:
     from simco_methods.analysis.encoder import load_checkpoint
     from simco_methods.analysis.report import write_report
     from simco_methods.analysis.samples import Samples
+    from simco_methods.progress import Progress
 
     checkpoint = Path(checkpoint)
     loaded = load_checkpoint(checkpoint, settings.config, settings.trusted)
@@ -54,7 +55,8 @@ def analyze(checkpoint: str | Path, settings: Settings) -> Path:
             print(f"{name}: not made: {left_out[name]}", flush=True)
             continue
         try:
-            finding = ANALYSES[name].run(samples)
+            with Progress(f"measuring: {name}"):
+                finding = ANALYSES[name].run(samples)
         except ValueError as error:
             if "all" not in wanted or not findings:
                 raise

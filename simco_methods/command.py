@@ -45,7 +45,11 @@ def run_command(
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no Unicode
         named, given = split_arguments(program, kind, things, arguments)
         parsed = parse_settings(program, kind, given)
-        check_host(program)
+        from simco_methods.progress import LINE_SECONDS, Progress
+
+        with Progress("loading PyTorch", patience=LINE_SECONDS):
+            check_host(program)
+            import simco_methods.encoder  # noqa: F401
         run(*named, parsed)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"{program}: {error}")

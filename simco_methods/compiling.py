@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ _FORWARDS = ("forward", "momentum_forward")
 
 def compiled(function: Callable, device: torch.device) -> Callable:
     """``function`` compiled for one static shape; on a GPU with CUDA graphs."""
+    # It warns where there is CUDA's compiler and no GPU.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     mode = "reduce-overhead" if device.type == "cuda" else "default"
     return torch.compile(function, dynamic=False, mode=mode)
 
@@ -65,7 +68,7 @@ class CompileForwards(pl.Callback):
             done = compile_forwards(pl_module, images, context)
         if done and trainer.is_global_zero:
             said = duration(time.perf_counter() - began)
-            print(f"  compiled in {said} (performance.compile=true)", flush=True)
+            print(f"  compiled (performance.compile=true) in {said}", flush=True)
         pl_module.train(training)
 
 

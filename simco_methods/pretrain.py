@@ -28,8 +28,11 @@ _failed: list[str] = []  # jobs of a sweep
 
 @hydra.main(version_base="1.3", config_path="pkg://solo_configs", config_name=None)
 def _hydra_main(cfg: DictConfig) -> None:
-    from simco_methods.runner.stopping import RunStopped  # seconds of loading
-    from simco_methods.runner.train import prepare
+    from simco_methods.progress import LINE_SECONDS, Progress
+
+    with Progress("loading PyTorch and Lightning", patience=LINE_SECONDS):
+        from simco_methods.runner.stopping import RunStopped
+        from simco_methods.runner.train import prepare
 
     try:
         run = prepare(cfg)

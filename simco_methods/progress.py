@@ -33,18 +33,24 @@ class Progress:
         total: how much there is to do; None where that is not known.
         unit: what is counted, in the plural.
         done: what was done before.
+        patience: seconds before the first line.
 
     Attributes:
         done: how much is done.
     """
 
     def __init__(
-        self, title: str, total: int | None = None, unit: str = "images", done: int = 0
+        self,
+        title: str,
+        total: int | None = None,
+        unit: str = "images",
+        done: int = 0,
+        patience: float | None = None,
     ) -> None:
         self._title, self._total, self._unit = title, total, unit
         self._first = self.done = done
         self._began = time.monotonic()
-        self._due = self._began + SHORT_SECONDS
+        self._due = self._began + (SHORT_SECONDS if patience is None else patience)
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
         shown = shows_progress()

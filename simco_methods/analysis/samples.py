@@ -21,6 +21,7 @@ from simco_methods.data.loaders import PretrainSet
 from simco_methods.data.resident import DoesNotFit, ResidentImages
 from simco_methods.data.transforms import per_view
 from simco_methods.data.views import ViewMaker
+from simco_methods.data.workers import usable_workers
 from simco_methods.machine import find_device
 from simco_methods.progress import Progress
 from simco_methods.seeds import derived_seed
@@ -187,7 +188,7 @@ class Samples:
         """One view of each item, (B, 3, H, W) at a time, in order, by the loader of a run here."""
         size = batch_size or self.settings.batch_size
         if self._resident is None:
-            workers = min(self.settings.num_workers, len(items) // 64)
+            workers = min(usable_workers(self.settings.num_workers), len(items) // 64)
             dataset = self._set(view, seed)
             options = {"batch_size": size, "sampler": list(items), "num_workers": workers}
             for _, (images,), _ in DataLoader(dataset, **options):

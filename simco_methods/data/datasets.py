@@ -34,6 +34,7 @@ from simco_methods.data.splits import (
     split_parts,
 )
 from simco_methods.files import lock, user_path
+from simco_methods.progress import Progress
 
 Loader = Callable[[DictConfig, str, Sequence[str] | None], ImageSet]
 
@@ -301,9 +302,10 @@ def load_images(data: DictConfig, split: str, classes: Sequence[str] | None = No
         FileNotFoundError: data that is not there, with the path and what would bring it.
         ValueError: an unknown data set, or folders, labels or shares that do not fit it.
     """
-    if held_share(data) is None:
-        return _of_split(_all_images(data, split, classes), data, split)
-    return _held_out(data)[split == "val"]
+    with Progress(f"listing the {split} images"):
+        if held_share(data) is None:
+            return _of_split(_all_images(data, split, classes), data, split)
+        return _held_out(data)[split == "val"]
 
 
 def _held_out(data: DictConfig) -> tuple[ImageSet, ImageSet]:
@@ -355,7 +357,8 @@ def read_images(data: DictConfig) -> tuple[ImageSet, ImageSet | None]:
     """
     try:
         if has_validation(data) and held_share(data) is not None:
-            return _held_out(data)
+            with Progress("listing the images"):
+                return _held_out(data)
         train = load_images(data, "train")
     except (NoClassFolders, LooseImages) as error:
         advice = "; for images without labels set data.no_labels=true"

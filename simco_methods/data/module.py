@@ -15,7 +15,7 @@ from simco_methods.data.loaders import EpochSampler, PlainSet, PretrainSet, posi
 from simco_methods.data.plain import PlainLoader, plain_batches
 from simco_methods.data.resident import DeviceLoader, DoesNotFit, ResidentImages
 from simco_methods.data.transforms import Preprocessing
-from simco_methods.data.workers import leave_signals_to_the_run, with_workers
+from simco_methods.data.workers import cores, leave_signals_to_the_run, usable_workers, with_workers
 
 
 class PretrainData(pl.LightningDataModule):
@@ -78,7 +78,7 @@ class PretrainData(pl.LightningDataModule):
         """
         wanted = self._wanted
         self.resident: ResidentImages | None = None
-        self.loader = f"{self.cfg.data.num_workers} worker processes make the views"
+        self.loader = f"images are read as they are needed, by {self._by_whom()}"
         if wanted == "workers":
             return
         try:
@@ -90,8 +90,20 @@ class PretrainData(pl.LightningDataModule):
                 raise DoesNotFit(f"data.loader=device: {error}; take workers or auto") from error
             self.loader += f": {error}"
         else:
-            taken = self.resident.pixels.numel() / 2**20
-            self.loader = f"views are made on {self.device}, with {taken:,.0f} MiB of images there"
+            taken = f"{max(1, self.resident.pixels.numel() // 2**20):,} MiB"
+            self.loader = f"images are held in memory, {taken}"
+            if self.device.type != "cpu":
+                self.loader = f"images are held on {self.device}, {taken}; views are made there"
+
+    def _by_whom(self) -> str:
+        wanted = self.cfg.data.num_workers
+        workers = usable_workers(wanted, self.processes)
+        if not workers:
+            return "the process that trains"
+        said = f"{workers} worker process{'es' if workers > 1 else ''}"
+        if workers < wanted:
+            said += f" (data.num_workers={wanted}, on {cores()} CPU cores)"
+        return said
 
     def train_dataloader(self) -> DataLoader | DeviceLoader:
         cfg = self.cfg
@@ -153,7 +165,7 @@ class PretrainData(pl.LightningDataModule):
         return np.arange(self.trainer.global_rank, length, self.trainer.world_size)
 
     def _workers(self, dataset: Dataset, **options: Any) -> DataLoader:
-        workers = self.cfg.data.num_workers
+        workers = usable_workers(self.cfg.data.num_workers, self.processes)
         loader = DataLoader(
             dataset,
             batch_size=self.cfg.optimizer.batch_size,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import weakref
 from typing import Any
@@ -10,6 +11,23 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 _loaders: weakref.WeakSet[DataLoader] = weakref.WeakSet()
+
+
+def usable_workers(wanted: int, processes: int = 1) -> int:
+    """As many workers as are wanted and there are cores for: at least one, if any are wanted.
+
+    Args:
+        wanted: at most.
+        processes: of this machine that each have as many.
+    """
+    return min(wanted, max(1, cores() // processes))
+
+
+def cores() -> int:
+    """CPU cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def with_workers(loader: DataLoader) -> DataLoader:

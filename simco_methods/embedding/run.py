@@ -18,7 +18,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from simco_methods.data.decode import UnreadableImage, printable, read_rgb
 from simco_methods.data.transforms import Preprocessing
-from simco_methods.data.workers import end_workers, leave_signals_to_the_run, with_workers
+from simco_methods.data.workers import (
+    end_workers,
+    leave_signals_to_the_run,
+    usable_workers,
+    with_workers,
+)
 from simco_methods.embedding.listing import Listing, check_apart
 from simco_methods.embedding.lookup import look_up, read_queries
 from simco_methods.embedding.parquet import load_pyarrow
@@ -180,7 +185,7 @@ def _fill(store: GrowingStore, encoder: Encoder, listing: Listing, settings: Emb
     loader = DataLoader(
         _Files(listing.folder, seen, settings.on_error == "skip"),
         batch_sampler=_batches(listing, settings.batch_size, store.seen),
-        num_workers=settings.num_workers,
+        num_workers=usable_workers(settings.num_workers),
         persistent_workers=settings.num_workers > 0,  # else nobody could end them after an error
         collate_fn=_collate,
         worker_init_fn=leave_signals_to_the_run,

@@ -19,6 +19,7 @@ from simco_methods.encoder.formats import FORMATS, Export, Format
 from simco_methods.encoder.naming import default_naming, plain_lines, transform_lines
 from simco_methods.encoder.solo_learn import CHECKPOINT
 from simco_methods.files import together, write_json
+from simco_methods.progress import Progress
 from simco_methods.quiet import quiet
 
 
@@ -75,7 +76,8 @@ def export_encoder(
             path = part / names[name]
             if not form.ending:
                 path = stack.enter_context(together(folder / names[name]))
-            difference, scale = _written(name, form, export, path)
+            with Progress(f"writing {name}, and reading it again"):
+                difference, scale = _written(name, form, export, path)
             load = form.load(export, names[name])
             entries = _entries(path, names[name], {"format": name, "load": load})
             files |= entries

@@ -20,6 +20,7 @@ from simco_methods.looking.settings import VisualizeSettings
 from simco_methods.looking.views import make_views
 from simco_methods.machine import hardware, in_words, versions
 from simco_methods.page import facts_table, text, write_page
+from simco_methods.progress import Progress
 
 PAGE = "visualize.html"
 _FILES = (
@@ -46,7 +47,8 @@ def visualize(source: str | Path, settings: VisualizeSettings) -> Path:
     if settings.folder is not None:
         check_apart(out, user_path(settings.folder))
     if settings.method == "umap":
-        load_umap()
+        with Progress("loading umap-learn"):
+            load_umap()
     queries = [(path, read_rgb(path)) for path in settings.query or []]
     runs = [read_curves(user_path(folder)) for folder in settings.runs or []]
     encoder = settings.load(str(source))
@@ -72,7 +74,8 @@ def visualize(source: str | Path, settings: VisualizeSettings) -> Path:
             try:
                 if not needed and title in reasons:
                     raise ValueError(reasons[title])
-                made[title] = make(part)
+                with Progress(f"drawing: {title}"):
+                    made[title] = make(part)
             except ValueError as error:
                 reasons[title] = str(error)
                 print(f"{title}: not made: {error}", flush=True)

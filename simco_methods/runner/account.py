@@ -12,7 +12,7 @@ from simco_methods.host import HOST
 from simco_methods.machine import peak_memory_mib, versions
 from simco_methods.runner.finite import FiniteGuard
 from simco_methods.runner.folder import RunFolder
-from simco_methods.runner.notes import notes
+from simco_methods.runner.notes import notes, shorter_side
 from simco_methods.runner.plots import LOSSES
 
 if TYPE_CHECKING:
@@ -40,7 +40,12 @@ def introduction(run: Run) -> list[str]:
     ]
     if cfg.debug_augmentations:
         lines += [f"  {ViewSettings.from_config(view)}" for view in cfg.augmentations]
-    said = notes(cfg, train_images=len(data.train), world_size=run.world_size)
+    said = notes(
+        cfg,
+        train_images=len(data.train),
+        world_size=run.world_size,
+        pixels=shorter_side(data.train),
+    )
     lines += [f"  note: {line}" for line in (*dict.fromkeys(run.left_out), *said)]
     if run.resume:
         lines.append(f"  continues from {run.resume}")

@@ -15,13 +15,13 @@ from tqdm import tqdm
 from simco_methods.backbones import micro_resnet
 from simco_methods.data.loaders import position
 from simco_methods.progress import LINE_SECONDS, duration, on_terminal, say
+from simco_methods.runner.notes import CROPS
 from simco_methods.runner.plots import LOSSES
 
 _BAR_SECONDS = 0.5
 _FIRST_SECONDS = 5.0  # of the first batches, after which the time of the whole run is estimated
 _WORTH_SAYING = 60.0  # seconds of a run that are told of
 _LONG_ON_CPU = 3600.0
-_CROPS = (96, 64, 32)  # of the configs
 _TRIED = 4  # images on which backbones and crops are compared
 _FORM = "{percentage:3.0f}%|{bar:10}| {desc}"
 
@@ -175,7 +175,7 @@ def faster_on_cpu(model: pl.LightningModule) -> str:
             times = now / _seconds(micro_resnet(), size)
             if times > 1.2:
                 found.append(f"backbone.name=micro_resnet (about {times:.1f} times as fast)")
-        smaller = next((crop for crop in _CROPS if 2 * crop**2 <= size**2), None)
+        smaller = max((crop for crop in CROPS if 2 * crop**2 <= size**2), default=None)
         if smaller:
             times = now / _seconds(model.backbone, smaller)
             found.append(f"augmentations=crop{smaller} (about {times:.1f} times as fast)")

@@ -4,31 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 
+import numpy as np
 from omegaconf import DictConfig
 
 from simco_methods.data.datasets import FOLDERS, has_validation
+from simco_methods.data.decode import UnreadableImage
+from simco_methods.data.images import ImageSet
 
 # Of the images of an epoch: fewer are left out in the usual run, others in each epoch.
 _LEFT_OUT = 0.03
+CROPS = (32, 64, 96)  # small ones that there is a config for
+_ENLARGED = 2  # times that images are enlarged without a note
+_LOOKED_AT = 100  # images whose sizes are read
 # Without negatives there are none to be added.
 _NO_NEGATIVES = ("simsiam_hardness", "byol_hardness", "supervised_hardness")
 
 
-def notes(cfg: DictConfig, *, train_images: int, world_size: int) -> list[str]:
+def notes(
+    cfg: DictConfig, *, train_images: int, world_size: int, pixels: float | None = None
+) -> list[str]:
     """What is said once, at the start of a run.
 
     Args:
         cfg: the parsed config.
         train_images: how many there are to train on.
         world_size: processes on all nodes.
+        pixels: of the images' shorter sides, see :func:`shorter_side`; None where not known.
 
     Returns:
         A line for each thing, naming the keys that it depends on.
     """
     batch = cfg.optimizer.batch_size * world_size
-    batches = _batches(cfg, train_images, batch)
+    batches = batches_per_epoch(cfg, train_images, batch)
     return [
+        *_size(cfg, pixels),
         *_batch(cfg, train_images, batch),
         *_dictionary(cfg, train_images, batches * batch),
         *_temperatures(cfg),
@@ -62,8 +73,33 @@ def check_limits(cfg: DictConfig, *, train_images: int, val_images: int, world_s
             )
 
 
-def _batches(cfg: DictConfig, train_images: int, batch: int) -> int:
-    """Batches of an epoch."""
+def shorter_side(images: ImageSet) -> float | None:
+    """Median of the shorter sides of some images, in pixels; None if none can be read."""
+    found = []
+    for index in np.linspace(0, len(images) - 1, num=min(_LOOKED_AT, len(images))).astype(int):
+        with suppress(UnreadableImage):  # whoever reads it will say so
+            found.append(min(images.size(index)))
+    return float(np.median(found)) if found else None
+
+
+def _size(cfg: DictConfig, pixels: float | None) -> Iterator[str]:
+    crop = max(view.crop_size for view in cfg.augmentations)
+    if pixels is None or crop <= _ENLARGED * pixels:
+        return
+    small = min((size for size in CROPS if size >= pixels), default=max(CROPS))
+    backbone = cfg.backbone.name
+    if f"{backbone}_small" in ("resnet18_small", "resnet50_small"):
+        backbone += "_small"
+    also = f" backbone.name={backbone}" if backbone != cfg.backbone.name else ""
+    yield (
+        f"the images are smaller than the crops: {pixels:g} pixels (median of the shorter sides), "
+        f"enlarged to {crop}, which costs time and adds nothing; set augmentations=crop{small}"
+        f"{also} for images of this size"
+    )
+
+
+def batches_per_epoch(cfg: DictConfig, train_images: int, batch: int) -> int:
+    """Batches of an epoch, of ``batch`` images on all processes."""
     there, limit = train_images // batch, cfg.get("limit_train_batches")
     if limit is None:
         return there

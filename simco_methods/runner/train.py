@@ -31,7 +31,7 @@ from simco_methods.methods import find_method
 from simco_methods.runner.account import closing, finished_before, introduction, summary_of
 from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder
-from simco_methods.runner.notes import check_limits
+from simco_methods.runner.notes import batches_per_epoch, check_limits
 from simco_methods.runner.plots import draw_curves
 from simco_methods.runner.processes import check_processes, end_with_launcher, ended_together
 from simco_methods.runner.rank import process_rank
@@ -226,6 +226,9 @@ def _prepare(
     data = PretrainData(parsed, *images, device, trainer.num_devices)
     data.check_size(world_size)
     data.choose_loader()
+    # Else Lightning warns of epochs that are shorter than the time between two logs.
+    batches = batches_per_epoch(parsed, len(images[0]), recorder.images_per_batch)
+    trainer.log_every_n_steps = min(trainer.log_every_n_steps, batches)
 
     model = build_model(parsed)
     if cfg.on_nonfinite == "skip" and not hasattr(model, "step_left_out"):

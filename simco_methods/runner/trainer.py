@@ -38,9 +38,10 @@ def build_trainer(
         recorder, saver: of the run.
         first_step: where its curves go on; what an earlier start drew beyond is forgotten.
     """
-    # Lightning's notes on missing GPUs and loggers, and one on its own use of torch; other warnings
-    # stay.
-    warnings.filterwarnings("ignore", message=".*isinstance.treespec.*")
+    # Lightning's notes on missing GPUs and loggers, and warnings of its own use of torch and of few
+    # workers, whose number a run says itself; other warnings stay.
+    for message in (".*isinstance.treespec.*", ".*does not have many workers.*"):
+        warnings.filterwarnings("ignore", message=message)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     plain = OmegaConf.to_container(cfg)
@@ -52,6 +53,7 @@ def build_trainer(
     bar = settings.pop("enable_progress_bar", None) is not False and process_rank() == 0
     if not has_validation(cfg.data):
         settings["limit_val_batches"] = 0
+    settings.setdefault("enable_model_summary", False)  # logged, and so not seen
     callbacks: list[Callback] = [
         StopOnSignal(),
         FiniteGuard(folder, cfg.on_nonfinite == "skip"),

@@ -318,3 +318,28 @@ def test_square_images_are_validated_whole():
     found = preprocessing(image)
     torch.testing.assert_close(found, expected)
     assert preprocessing.inverse(found).tobytes() == image.tobytes()
+
+
+@pytest.mark.parametrize(
+    "cores, wanted, processes, workers, said",
+    [
+        (2, 4, 1, 2, "2 worker processes (data.num_workers=4, on 2 CPU cores)"),
+        (1, 4, 1, 1, "1 worker process (data.num_workers=4, on 1 CPU cores)"),
+        (8, 4, 4, 2, "2 worker processes (data.num_workers=4, on 8 CPU cores)"),
+        (8, 4, 1, 4, "4 worker processes"),
+        (2, 0, 4, 0, "the process that trains"),
+    ],
+)
+def test_there_are_no_more_workers_than_cores(cores, wanted, processes, workers, said, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(cores), raising=False)
+    data = module(images(), loader="workers", workers=wanted)
+    data.processes = processes
+    data.choose_loader()
+    assert data.loader == f"images are read as they are needed, by {said}"
+    assert data.train_dataloader().num_workers == workers
+
+
+def test_images_in_memory_are_said_to_be():
+    data = module(images(), loader="device")
+    data.choose_loader()
+    assert data.loader == "images are held in memory, 1 MiB"

@@ -1,10 +1,13 @@
 """What is said once at the start of a run, and what is not."""
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from PIL import Image
 
 from simco_methods.config.parse import complete, parse
-from simco_methods.runner.notes import check_limits, notes
+from simco_methods.data.images import ImageSet
+from simco_methods.runner.notes import check_limits, notes, shorter_side
 from tests.data.test_folders import fill
 from tests.helpers import LEAVES, compose_config
 
@@ -18,11 +21,12 @@ IMAGES = {
 }
 
 
-def said(leaf="digits/simco", train_images=1437, world_size=1, **changes):
+def said(leaf="digits/simco", train_images=1437, world_size=1, pixels=None, **changes):
     cfg = compose_config(leaf)
     for key, value in changes.items():
         OmegaConf.update(cfg, key.replace("__", "."), value, merge=False, force_add=True)
-    return notes(parse(complete(cfg), world_size), train_images=train_images, world_size=world_size)
+    parsed = parse(complete(cfg), world_size)
+    return notes(parsed, train_images=train_images, world_size=world_size, pixels=pixels)
 
 
 @pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if not leaf.startswith("custom")])
@@ -98,3 +102,31 @@ def test_a_share_of_less_than_a_batch():
     with pytest.raises(ValueError, match="limit_val_batches=0.1 of 6 batches.*take 0.1667 or more"):
         check_limits(cfg, train_images=1437, val_images=360, world_size=1)
     check_limits(cfg, train_images=1437, val_images=0, world_size=1)
+
+
+@pytest.mark.parametrize(
+    "pixels, size",
+    [(32, "32 backbone.name=resnet18_small"), (64, "64 backbone.name=resnet18_small"), (100, "96")],
+)
+def test_images_smaller_than_the_crops(pixels, size, tmp_path):
+    given = {"data__train_path": str(tmp_path), "data__no_labels": True}
+    (line,) = said("custom/simco", 10**6, pixels=pixels, **given)
+    assert line.startswith(f"the images are smaller than the crops: {pixels} pixels")
+    assert "enlarged to 224" in line and f"set augmentations=crop{size}" in line
+    assert said("custom/simco", 10**6, pixels=112, **given) == []
+    own = {"backbone__name": "micro_resnet", **given}
+    (line,) = said("custom/simco", 10**6, pixels=pixels, **own)
+    assert "backbone" not in line
+
+
+def test_the_size_of_images_is_the_median_of_their_shorter_sides(tmp_path):
+    paths = []
+    for number, shape in enumerate([(30, 40), (32, 32), (500, 32), (700, 900), (20, 20)]):
+        path = tmp_path / f"{number}.png"
+        Image.new("RGB", shape).save(path)
+        paths.append(str(path))
+    (tmp_path / "broken.png").write_bytes(b"none")
+    paths.append(str(tmp_path / "broken.png"))
+    assert shorter_side(ImageSet(paths, np.zeros(6), [])) == 32
+    assert shorter_side(ImageSet(paths[-1:], np.zeros(1), [])) is None
+    assert shorter_side(ImageSet(np.zeros((7, 8, 9, 3), np.uint8), np.zeros(7), [])) == 8

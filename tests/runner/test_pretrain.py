@@ -286,6 +286,18 @@ def test_the_untrained_encoder_is_measured_after_training(tmp_path, monkeypatch)
     assert json.loads((again / "summary.json").read_text())["untrained_knn_acc1"] == 12.5
 
 
+@pytest.mark.parametrize("loader, precision", [("workers", "32-true"), ("device", "bf16-mixed")])
+def test_nothing_is_warned_of_that_a_user_cannot_change(loader, precision, tmp_path, recwarn):
+    """Of more workers than cores, epochs shorter than between two logs, a summary of the model."""
+    changes = {"data__num_workers": 4, "log_every_n_steps": 50, "precision": precision}
+    cfg = quick("digits/simco", tmp_path, data__loader=loader, knn_eval__offline=True, **changes)
+    run = train.prepare(cfg)
+    run.fit()
+    ignored = (DeprecationWarning, FutureWarning)  # of other libraries, which Python hides
+    assert [str(w.message) for w in recwarn if not issubclass(w.category, ignored)] == []
+    assert run.trainer.log_every_n_steps == 3
+
+
 def test_checkpoints_of_something_else_are_named(tmp_path):
     folder = pretrain(quick("digits/simco", tmp_path / "run", max_epochs=1))
     (folder / "summary.json").unlink()
