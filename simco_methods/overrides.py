@@ -210,6 +210,11 @@ def _config_names(folder: Any, prefix: str = "") -> Iterator[str]:
 
 def _odd_override(text: str, multirun: bool) -> Iterator[str]:
     try:
+        text.encode()
+    except UnicodeEncodeError:
+        yield f"{text}: is no text in UTF-8, which config.yaml is; rename it, or set a link to it"
+        return
+    try:
         override = OverridesParser.create().parse_override(hydra_override(text, multirun))
     except HydraException as error:
         lines = [line.strip() for line in str(error).splitlines()]

@@ -14,6 +14,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from torch import Tensor
 
 from simco_methods.files import whole, write_csv, write_json
@@ -98,6 +99,8 @@ def canvas(width: float, height: float) -> Figure:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG, whole or not at all."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # names of runs, classes and files may hold $
     with whole(path) as part, warnings.catch_warnings():
         # Of characters that matplotlib's font lacks; they show as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing")

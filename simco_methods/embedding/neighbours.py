@@ -106,7 +106,7 @@ def _draw_tile(axes, tile: Tile, left: float, top: float) -> None:
             linewidth=2,
         )
     text = "\n".join(shortened(line) for line in tile.lines)
-    axes.text(left + 0.48, top + 1.0, text, fontsize=7, ha="center", va="top", parse_math=False)
+    axes.text(left + 0.48, top + 1.0, text, fontsize=7, ha="center", va="top")
 
 
 def shortened(text: str, letters: int = _LETTERS) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib import colormaps
 from matplotlib.lines import Line2D
 
-from simco_methods.analysis.finding import canvas
+from simco_methods.analysis.finding import canvas, save_figure
 
 History = Sequence[Mapping[str, float]]
 
@@ -89,4 +89,4 @@ def draw_curves(runs: Mapping[str, History], path: Path, title: str = "") -> Non
             [lines[run] for run in order], order, loc="outside right upper", fontsize="small"
         )
     figure.suptitle(title)
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path)

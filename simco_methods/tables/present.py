@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simco_methods.analysis.finding import panels
+from simco_methods.analysis.finding import panels, save_figure
 from simco_methods.files import write_csv, write_text
 from simco_methods.machine import in_words
 from simco_methods.page import facts_table, image, markdown_table, text, write_page
@@ -220,4 +220,4 @@ def draw(table: Table, figures: Sequence[Figure], path: Path) -> None:
         title = table.rows_are or None
         figure.legend(loc="outside right upper", fontsize="small", title=title)
     axes.set_title(f"{table.title}\n(scale {table.scale.name})", fontsize="medium")
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path)

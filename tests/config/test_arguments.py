@@ -117,6 +117,10 @@ def test_a_file_of_one_s_own(text, line, tmp_path):
     assert "DictConfig" in line or said.startswith(str(tmp_path / "mine.yaml"))
 
 
+def test_a_name_that_is_no_text():
+    assert "name=x\udcff: is no text in UTF-8" in refusal("-cn", "digits/simco", "name=x\udcff")
+
+
 def test_a_file_that_is_no_text(tmp_path):
     (tmp_path / "mine.yaml").write_bytes(b"a: \xff\xfe\n")
     assert "mine.yaml: is no text in UTF-8" in refusal("-cp", str(tmp_path), "-cn", "mine")

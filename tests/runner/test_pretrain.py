@@ -2,6 +2,9 @@
 
 import csv
 import json
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from simco_methods import compiling
+from simco_methods.arguments import literal
 from simco_methods.config.parse import complete, parse
 from simco_methods.host import HOST
 from simco_methods.methods import METHODS
@@ -97,6 +101,40 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
     # What was written runs again as it is.
     again = OmegaConf.merge(OmegaConf.load(folder / "config.yaml"), {"output_dir": str(folder)})
     assert pretrain(again) == folder
+
+
+def test_a_finished_run_says_what_has_no_effect(tmp_path, capsys):
+    folder = tmp_path / "it's #1"
+    pretrain(quick("digits/simco", folder))
+    capsys.readouterr()
+    cfg = quick(
+        "digits/simco", folder, performance__compile=True, analysis__enabled=True, name="new"
+    )
+    assert pretrain(cfg) == folder
+    assert capsys.readouterr().out == (
+        f"{folder} is finished: nothing is trained\n"
+        "  without effect on a finished run: performance.compile=true (it was false), "
+        "analysis.enabled=true (it was false), name=new (it was simco-digits)\n"
+        f"  it was not analysed: simco-analyze {shlex.quote(f'{folder}/checkpoints/last.ckpt')}\n"
+        "  to train anew, set output_dir=FOLDER or remove that folder\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["it's #1, größe (2) {x} [日本]", "~a::b=c\\", " $x_$\n${x} "])
+def test_a_run_in_a_folder_of_any_name(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    word = re.sub(r"[/\\\\:]", "", name)
+    changes = {"output_dir": name, "checkpoint__dir": f"c/{name}", "name": word}
+    cfg = quick("digits/simco", None, **{key: literal(value) for key, value in changes.items()})
+    folder = pretrain(cfg)
+    assert folder == Path(name) and (folder / "summary.json").is_file()
+    (checkpoint,) = Path("c", name).glob("*/checkpoints/last.ckpt")
+    again = OmegaConf.load(folder / "config.yaml")
+    assert pretrain(again) == folder and again.name == word
+    assert "without effect" not in capsys.readouterr().out
+    extended = {"max_epochs": 3, "resume_from_checkpoint": literal(str(checkpoint))}
+    assert len(rows(pretrain(quick("digits/simco", "more", name="x", **extended)))) == 3
 
 
 @pytest.mark.parametrize(
