@@ -27,7 +27,7 @@ _stamp=$_venv/installed${_extras:+-$_extras}
 
 _find_python() {
   local candidate
-  for candidate in ${PYTHON:-} python3.11 python3.12 python3.13 python3.10 python3; do
+  for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3.13 python3.10 python3; do
     if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
       echo "$candidate"
       return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import struct
 import warnings
@@ -105,6 +106,11 @@ def printable(text: str | os.PathLike) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shell_word(path: str | os.PathLike) -> str:
+    """A path as a shell takes it, for settings and commands that are printed to be pasted."""
+    return shlex.quote(printable(path))
 
 
 def read_rgb(path: str) -> Image.Image:

@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.data import load_images
 from simco_methods.data.datasets import held_share
-from simco_methods.data.decode import printable
+from simco_methods.data.decode import printable, shell_word
 from simco_methods.data.folders import LooseImages, NoClassFolders, SplitFolders
 from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.readable import leave_out_unreadable, left_out_line
@@ -63,10 +63,11 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
         train = _read(data, "train")
         test = _read(data, "val", train.classes)
     elif share is None:
+        train_path = shell_word(str(data.get("train_path")))
         raise ValueError(
             f"there is nothing to test on: set data.val_path to a folder like "
-            f"data.train_path={data.get('train_path')}, or test_share=0.2 to hold out a fifth of "
-            "each class of that"
+            f"data.train_path={train_path}, or test_share=0.2 to hold out a fifth of each class of "
+            "that"
         )
     else:
         train, test = hold_out(_read(OmegaConf.merge(data, {"test_share": None}), "train"), share)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime
-import shlex
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from simco_methods.data.decode import shell_word
 from simco_methods.data.draws import ViewSettings
 from simco_methods.host import HOST
 from simco_methods.machine import peak_memory_mib, versions
@@ -98,7 +98,7 @@ def finished_before(folder: RunFolder) -> list[str]:
     checkpoint = folder.last_checkpoint
     analysed = (folder.path / "analysis").exists() or not checkpoint.is_file()
     if folder.cfg.analysis.enabled and not analysed:
-        lines.append(f"  it was not analysed: simco-analyze {shlex.quote(str(checkpoint))}")
+        lines.append(f"  it was not analysed: simco-analyze {shell_word(checkpoint)}")
     return [*lines, "  to train anew, set output_dir=FOLDER or remove that folder"]
 
 

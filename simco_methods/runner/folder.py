@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.config.parse import DEFAULTS, fingerprint, flatten, identity
+from simco_methods.data.decode import shell_word
 from simco_methods.files import lock, user_path, write_json, write_text
 
 _held: set[int] = set()
@@ -80,7 +80,7 @@ class RunFolder:
         if differ:
             extends = (
                 f" To extend that run, name another one and resume_from_checkpoint="
-                f"{shlex.quote(str(self.last_checkpoint))}"
+                f"{shell_word(self.last_checkpoint)}"
             )
             raise ValueError(
                 f"{self.path} holds a run of another configuration:\n"

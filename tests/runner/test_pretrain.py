@@ -432,5 +432,7 @@ def test_compiling_on_or_off_is_the_same_run(first, tmp_path, monkeypatch, capsy
     changes |= {"performance__compile": not first, "max_epochs": 2}
     changes["resume_from_checkpoint"] = str(tmp_path / "one/checkpoints/last.ckpt")
     folder = pretrain(quick("digits/simmoco", tmp_path / "two", **changes))
-    assert len(rows(folder)) == 2 and capsys.readouterr().out.count("compiled (perf") == 1
+    assert (
+        len(rows(folder)) == 2 and capsys.readouterr().out.count("(performance.compile=true)") == 1
+    )
     torch._dynamo.reset()
