@@ -12,7 +12,13 @@ from simco_methods.data.folders import file_identity
 from simco_methods.data.images import ImageSet
 from simco_methods.encoder import Encoder
 from simco_methods.evaluation.settings import EvaluationSettings
-from simco_methods.evaluation.sides import Sides, labelled_folder, lacking, read_sides
+from simco_methods.evaluation.sides import (
+    Sides,
+    folder_advice,
+    labelled_folder,
+    lacking,
+    read_sides,
+)
 
 # What the sides of a data set are called.
 _SIDES = {"train": "train", "test": "test", "val": "test"}
@@ -97,7 +103,8 @@ def _of_folders(settings: EvaluationSettings, bank: str, queries: str) -> Sides:
             f"{', '.join(unused)}: of a data set, and bank={bank} and queries={queries} are folders"
         )
     data = {"dataset": "custom", "train_path": bank, "val_path": queries}
-    return read_sides(OmegaConf.create(data), None, None)
+    with folder_advice():
+        return read_sides(OmegaConf.create(data), None, None)
 
 
 def own_rows(bank: ImageSet, queries: ImageSet) -> np.ndarray | None:

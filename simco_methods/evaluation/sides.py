@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,8 @@ from simco_methods.data.folders import LooseImages, NoClassFolders, SplitFolders
 from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.readable import leave_out_unreadable, left_out_line
 from simco_methods.data.splits import hold_out, stratified
+
+_NEEDED = ": an evaluation needs a folder for each class"
 
 
 @dataclass
@@ -54,23 +57,24 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
             images lack, or a share that is too small for the classes.
     """
     share = held_share(data) if test_share is None else test_share
-    if data.dataset == "digits" or data.get("val_path") is not None:
-        if test_share is not None:
-            raise ValueError(
-                f"test_share={test_share}: {data.dataset} has images to test on"
-                + (f", data.val_path={data.val_path}" if data.get("val_path") else "")
-            )
-        train = _read(data, "train")
+    apart = data.dataset == "digits" or data.get("val_path") is not None
+    if apart and test_share is not None:
+        raise ValueError(
+            f"test_share={test_share}: {data.dataset} has images to test on"
+            + (f", data.val_path={data.val_path}" if data.get("val_path") else "")
+        )
+    train = _read(OmegaConf.merge(data, {"test_share": None}), "train")
+    if apart:
         test = _read(data, "val", train.classes)
-    elif share is None:
+    elif share is not None:
+        train, test = hold_out(train, share)
+    else:
         train_path = shell_word(str(data.get("train_path")))
         raise ValueError(
             f"there is nothing to test on: set data.val_path to a folder like "
             f"data.train_path={train_path}, or test_share=0.2 to hold out a fifth of each class of "
             "that"
         )
-    else:
-        train, test = hold_out(_read(OmegaConf.merge(data, {"test_share": None}), "train"), share)
     notes: list[str] = []
     train, test = (
         _labelled(images, data, split, notes) for split, images in (("train", train), ("val", test))
@@ -116,21 +120,27 @@ def labelled_folder(
         FileNotFoundError, ValueError: see :func:`read_sides`.
     """
     data = OmegaConf.create({"dataset": "custom", "train_path": folder, "on_error": on_error})
-    try:
+    with folder_advice():
         images = load_images(data, "train", classes)
+    return _labelled(images, data, "train", notes)
+
+
+@contextmanager
+def folder_advice() -> Iterator[None]:
+    """What is said of a folder that is named by itself, so not by the keys ``data.*``."""
+    try:
+        yield
     except (NoClassFolders, LooseImages) as error:
-        raise error.advised(": an evaluation needs a folder for each class") from error
+        raise error.advised(_NEEDED) from error
     except SplitFolders as error:
         raise error.advised("; name one of them") from error
-    return _labelled(images, data, "train", notes)
 
 
 def _read(data: DictConfig, split: str, classes: Sequence[str] | None = None) -> ImageSet:
     try:
         return load_images(data, split, classes)
     except (NoClassFolders, LooseImages) as error:
-        needed = ": an evaluation needs a folder for each class"
-        raise error.advised(needed + error.advice) from error
+        raise error.advised(_NEEDED + error.advice) from error
 
 
 def _labelled(images: ImageSet, data: DictConfig, split: str, notes: list[str]) -> ImageSet:

@@ -227,7 +227,15 @@ def test_a_folder_beside_a_side_of_the_data_set(digits_run, tmp_path):
         (["k=[5,201]"], r"k=201: more neighbours than the bank has images \(200\)"),
         (["k=200", "queries=train"], r"k=200: more .* images beside the query itself \(199\)"),
         (["bank=nowhere"], "there is no folder nowhere"),
-        (["bank=FLAT", "queries=FLAT"], "no class folder with images in FLAT: an evaluation needs"),
+        (
+            ["bank=FLAT", "queries=FLAT"],
+            "no class folder with images in FLAT: an evaluation needs a folder for each class$",
+        ),
+        (
+            ["bank=SPLIT", "queries=THREE"],
+            r"^SPLIT holds the parts of a split \(train, val\); name one of them$",
+        ),
+        (["queries=SPLIT"], r"^SPLIT holds the parts .*; name one of them$"),
         (["bank=ONE", "queries=ONE"], r"all labelled images are of one class \(digit 1\)"),
         (["bank=ONE", "queries=THREE"], "THREE has the class folders digit 0, digit 2, which"),
         (["queries=THREE"], "THREE has the class folders digit 0, digit 1, digit 2, which the"),
@@ -242,6 +250,8 @@ def test_what_does_not_fit_is_said_and_nothing_written(
     monkeypatch.chdir(tmp_path)
     write_digits(tmp_path / "THREE", 2)
     write_digits(tmp_path / "ONE", 2, classes=[1])
+    for part in ("train", "val"):
+        write_digits(tmp_path / "SPLIT" / part, 1)
     os.rename(write_digits(tmp_path / "x", 2, classes=[3]) / "digit 3", "FLAT")
     (tmp_path / "FILE").write_text("")
     before = set(tmp_path.rglob("*"))

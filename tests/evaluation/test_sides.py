@@ -130,6 +130,15 @@ def test_what_does_not_do(train, val, test_share, fraction, error, message, tmp_
     assert "no_labels" not in str(caught.value)  # which would not help here
 
 
+def test_a_root_with_the_parts_of_a_split_is_told_its_settings(tmp_path):
+    for part in ("train", "test"):
+        write_digits(tmp_path / part, 2)
+    wanted = f": set data.train_path={tmp_path}/train data.val_path={tmp_path}/test$"
+    for share in (None, 0.5):
+        with pytest.raises(ValueError, match=wanted):
+            read_sides(custom(tmp_path), share, None)
+
+
 def test_a_class_of_one_image_cannot_be_shared():
     with pytest.raises(ValueError, match="class class 1 has one image: it cannot be on both"):
         stratified(images(9, 1), 0.5)
