@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from timm.data.constants import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD
 from torchvision import datasets as tv
 
-from simco_methods.data.decode import printable
+from simco_methods.data.decode import printable, shell_word
 from simco_methods.data.folders import (
     LooseImages,
     NoClassFolders,
@@ -208,7 +207,7 @@ def _settings_of(part: Path, split: str) -> str:
 
 def _quoted(key: str, value: str | Path) -> str:
     """A setting as a shell takes it."""
-    return shlex.quote(f"data.{key}={printable(value)}")
+    return f"data.{key}={shell_word(value)}"
 
 
 DATASETS: dict[str, DatasetInfo] = {
