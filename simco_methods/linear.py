@@ -31,6 +31,7 @@ def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
         ValueError, FileNotFoundError: settings, an encoder or data that do not fit, by name.
     """
     from simco_methods.data.workers import end_workers
+    from simco_methods.evaluation.accuracy import chance_note
     from simco_methods.evaluation.finetune import finetune
     from simco_methods.evaluation.linear import probe
     from simco_methods.evaluation.linear_folder import LinearFolder
@@ -64,6 +65,9 @@ def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
     if len(result.rows) > 1:
         print(f"\n{_table(result.rows)}")
     print(_closing(summary, path), flush=True)
+    scores = result.scores
+    for note in chance_note("top-1", scores.acc1, len(sides.classes), scores.confusion):
+        print(f"note: {note}", flush=True)
     return summary
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,10 @@ from simco_methods.data.decode import printable
 from simco_methods.files import write_csv
 
 _NAMED = 40  # classes whose names fit beside a figure
+_LOOK_AT = (
+    "look at the loss and warnings of the training, at whether these are its weights, and at the "
+    "images as the network sees them (simco-visualize)"
+)
 _NUMBERED = 20  # classes whose numbers fit into its fields
 
 
@@ -109,6 +114,37 @@ class Scores:
                         column, row, images, ha="center", va="center", color=colour, fontsize=7
                     )
         save_figure(figure, path)
+
+
+def chance_note(
+    measure: str, accuracy: float, classes: int, confusion: np.ndarray | None = None
+) -> list[str]:
+    """A line where an accuracy is that of an encoder whose features tell nothing, else none.
+
+    Args:
+        measure: its name.
+        accuracy: in percent.
+        classes: how many there are.
+        confusion: (C, C), see :class:`Scores`; None where it is not known.
+    """
+    if classes < 2 or accuracy == 100:
+        return []
+    why = None
+    if confusion is not None and np.count_nonzero(confusion.sum(axis=0)) == 1:
+        why = "all test images are taken for one class"
+    elif math.isclose(accuracy, 100 / classes, rel_tol=1e-6):  # some are float32
+        why = f"exactly chance for {classes} classes"
+    return [] if why is None else [f"{measure} {accuracy:.2f} %: {why}; {_LOOK_AT}"]
+
+
+def equal_features_note(features: Tensor) -> list[str]:
+    """A line where all rows of (N, F) features are equal, to rounding, else none."""
+    if len(features) < 2:
+        return []
+    spread = (features.amax(dim=0) - features.amin(dim=0)).max()
+    if not spread <= 1e-6 * features.abs().max():
+        return []
+    return [f"the features of all {len(features):,} images are equal; {_LOOK_AT}"]
 
 
 def scores(logits: Tensor, labels: Tensor, classes: Sequence[str]) -> Scores:

@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from simco_methods.encoder import Encoder
+from simco_methods.evaluation.accuracy import chance_note
 from simco_methods.evaluation.bank import BankAndQueries, bank_and_queries
 from simco_methods.evaluation.grid import cells_of, measure
 from simco_methods.evaluation.knn_settings import KNNSettings
@@ -75,6 +76,9 @@ def knn(source: str, settings: KNNSettings) -> Path:
         grid.scores.write(part, f"kNN, k={grid.standard.k}, {grid.standard.weighting}")
         write_json(part / "summary.json", summary)
     print(grid.table(), end="")
+    scores = grid.scores
+    for note in chance_note("kNN accuracy", scores.acc1, len(images.classes), scores.confusion):
+        print(f"note: {note}", flush=True)
     print(f"all of it: {folder}", flush=True)
     return folder
 

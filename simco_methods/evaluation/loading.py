@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from simco_methods.data import ImageSet, PretrainData
 from simco_methods.encoder import Encoder
+from simco_methods.evaluation.accuracy import equal_features_note
 from simco_methods.machine import free_memory
-from simco_methods.progress import track
+from simco_methods.progress import say, track
 
 
 def evaluation_data(
@@ -108,7 +109,8 @@ def bank_and_query_features(
     device: torch.device,
 ) -> Iterator[tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]]:
     """:func:`extract_features` of both sets of a kNN for each backbone, where they are searched
-    fastest: on the device if a quarter of its free memory holds them. Each image is read once.
+    fastest: on the device if a quarter of its free memory holds them. Each image is read once. A
+    first backbone that makes all bank images equal is noted.
 
     Args:
         backbones: each as of :func:`extract_features`.
@@ -121,6 +123,8 @@ def bank_and_query_features(
         for name, loader in sets.items()
         if loader is not None
     ]
+    for note in equal_features_note(read[0][0][0]):
+        say(f"note: {note}")
     for _ in backbones:
         found = [(features.pop(0), labels) for features, labels in read]
         if sum(features.nbytes for features, _ in found) < free_memory(device) // 4:

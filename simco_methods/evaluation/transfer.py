@@ -12,6 +12,7 @@ import torch
 from simco_methods.data.workers import end_workers
 from simco_methods.encoder import Encoder
 from simco_methods.encoder.loading import build
+from simco_methods.evaluation.accuracy import chance_note
 from simco_methods.evaluation.grid import STANDARD_K
 from simco_methods.evaluation.linear import probe
 from simco_methods.evaluation.linear_features import PlainFeatures
@@ -110,6 +111,16 @@ def _row(
     print(
         f"  kNN {found['knn_acc1']:.2f} %, linear {found['linear_acc1']:.2f} %, "
         f"{found['seconds']} s",
+        *(
+            f"  note: {note}"
+            for note in (
+                *chance_note("kNN", found["knn_acc1"], images["classes"]),
+                *chance_note(
+                    "linear", linear.scores.acc1, images["classes"], linear.scores.confusion
+                ),
+            )
+        ),
+        sep="\n",
         flush=True,
     )
     notes = [note for note in sides.notes if note not in of_images]

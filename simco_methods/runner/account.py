@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simco_methods.data.decode import shell_word
 from simco_methods.data.draws import ViewSettings
+from simco_methods.evaluation.accuracy import chance_note
 from simco_methods.host import HOST
 from simco_methods.machine import peak_memory_mib, versions
 from simco_methods.runner.finite import FiniteGuard
@@ -87,6 +88,23 @@ def summary_of(run: Run, trained: dict[str, float], started: float) -> dict[str,
         "versions": versions(),
         "started": datetime.datetime.fromtimestamp(started).isoformat(timespec="seconds"),
     }
+
+
+def chance_notes(run: Run, summary: dict[str, Any]) -> list[str]:
+    """A line for each accuracy that is by chance; none where training has warned of a collapse."""
+    watch = getattr(run.model, "_watch", None)
+    if watch is not None and watch.state()["warned"]:
+        return []
+    measured = {
+        "online accuracy": summary["last_epoch"].get("val_acc1"),
+        "kNN accuracy": summary.get("knn_acc1"),
+    }
+    return [
+        f"note: {note}"
+        for name, accuracy in measured.items()
+        if accuracy is not None
+        for note in chance_note(name, accuracy, run.model.num_classes)
+    ]
 
 
 def finished_before(folder: RunFolder) -> list[str]:

@@ -28,7 +28,13 @@ from simco_methods.data.workers import end_workers
 from simco_methods.files import write_json
 from simco_methods.machine import hardware
 from simco_methods.methods import find_method
-from simco_methods.runner.account import closing, finished_before, introduction, summary_of
+from simco_methods.runner.account import (
+    chance_notes,
+    closing,
+    finished_before,
+    introduction,
+    summary_of,
+)
 from simco_methods.runner.evaluate import offline_knn
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.notes import batches_per_epoch, check_limits
@@ -121,7 +127,7 @@ class Run:
             summary = summary_of(self, trained, started)
             write_json(self.folder.summary, summary)
             self.folder.previous_checkpoint.unlink(missing_ok=True)
-            print(closing(summary, self.folder), flush=True)
+            print(closing(summary, self.folder), *chance_notes(self, summary), sep="\n", flush=True)
 
     def callback(self, kind: type[Callback]) -> Any:
         """The run's callback of a kind."""
