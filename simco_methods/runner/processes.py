@@ -185,7 +185,8 @@ def ended_together(trainer: Trainer) -> Iterator[None]:
             raise RunStopped(_not_together(error)) from error
 
     if hasattr(strategy, "cluster_environment"):
-        os.environ[_LAUNCHER] = str(os.getpid())
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            os.environ[_LAUNCHER] = str(os.getpid())
         strategy.setup_environment = setup_environment
     try:
         yield

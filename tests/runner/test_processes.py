@@ -211,6 +211,17 @@ def test_a_process_whose_launcher_has_ended_does_not_start(tmp_path):
     assert run_script("-c", LIVES, cwd=tmp_path, **env).returncode == 1
 
 
+def test_a_process_stays_the_one_of_its_launcher(monkeypatch):
+    """As in the second job of a sweep."""
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv(processes._LAUNCHER, str(os.getppid()))
+    run = trainer(rank=1)
+    run.strategy.setup_environment, run.strategy.launcher = lambda: None, None
+    with ended_together(run):
+        run.strategy.setup_environment()
+    assert os.environ[processes._LAUNCHER] == str(os.getppid())
+
+
 # ---- as a command --------------------------------------------------------------------------------
 
 TWO = [
