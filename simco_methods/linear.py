@@ -13,11 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simco_methods.command import run_command
+from simco_methods.measures import has_top5, in_percent, name_of
 
 if TYPE_CHECKING:
     from simco_methods.encoder import Encoder
     from simco_methods.evaluation.linear_settings import LinearSettings
     from simco_methods.evaluation.sides import Sides
+
+
+# Of a mode, what its measures begin with.
+_KIND = {"frozen": "linear", "finetune": "finetune"}
 
 
 def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
@@ -66,7 +71,8 @@ def linear(source: str | Path, settings: LinearSettings) -> dict[str, Any]:
         print(f"\n{_table(result.rows)}")
     print(_closing(summary, path), flush=True)
     scores = result.scores
-    for note in chance_note("top-1", scores.acc1, len(sides.classes), scores.confusion):
+    name = name_of(f"{_KIND[summary['mode']]}_acc1")
+    for note in chance_note(name, scores.acc1, len(sides.classes), scores.confusion):
         print(f"note: {note}", flush=True)
     return summary
 
@@ -100,21 +106,24 @@ def _introduction(
 def _table(rows: Sequence[dict[str, Any]]) -> str:
     from simco_methods.page import markdown_table
 
-    lines = [["lr", "weight decay", "held-out top-1", "test top-1", "test top-5", ""]]
+    heads = {"held_acc1": "held-out top-1", "acc1": "test top-1", "acc5": "test top-5"}
+    there = [key for key in heads if key in rows[0]]
+    lines = [["lr", "weight decay", *(heads[key] for key in there), ""]]
     for row in rows:
-        accuracies = (f"{row[key]:.2f} %" for key in ("held_acc1", "acc1", "acc5"))
+        accuracies = (f"{row[key]:.2f} %" for key in there)
         mark = "chosen" if row["chosen"] else ""
         lines.append([f"{row['lr']:g}", f"{row['weight_decay']:g}", *accuracies, mark])
     return markdown_table(lines)
 
 
 def _closing(summary: dict[str, Any], path: Path) -> str:
-    chosen = summary["chosen"]
+    chosen, kind = summary["chosen"], _KIND[summary["mode"]]
+    names = ["acc1", "acc5"] if has_top5(len(summary["per_class"])) else ["acc1"]
+    accuracies = in_percent({f"{kind}_{name}": summary[name] for name in names})
     return (
-        f"{summary['mode']}: top-1 {summary['acc1']:.2f} %, top-5 {summary['acc5']:.2f} %, mean of "
-        f"classes {summary['mean_per_class']:.2f} % (lr={chosen['lr']:g} "
-        f"weight_decay={chosen['weight_decay']:g}, {summary['test_images']:,} test images, "
-        f"{summary['seconds']:.0f} s): {path}"
+        f"{', '.join(accuracies)}, mean of classes {summary['mean_per_class']:.2f} % "
+        f"(lr={chosen['lr']:g} weight_decay={chosen['weight_decay']:g}, "
+        f"{summary['test_images']:,} test images, {summary['seconds']:.0f} s): {path}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from colorsys import hsv_to_rgb
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from torch import Tensor
@@ -82,6 +84,17 @@ def hardness_axis(panel: Axes) -> None:
 def shade(number: int, count: int) -> tuple[float, ...]:
     """The colour of the ``number``-th of ``count`` temperatures, dark for low ones."""
     return colormaps["viridis"](0.9 * number / max(count - 1, 1))
+
+
+def colours(count: int) -> list[str]:
+    """As many colours that can be told apart: of up to ten those of matplotlib; of more, those that
+    follow each other differ most, and three shades go round the circle of hues."""
+    if count <= 10:
+        return [to_hex(colormaps["tab10"](number)) for number in range(count)]
+    shades = ((0.9, 0.9), (0.85, 0.6), (0.45, 0.85))
+    return [
+        to_hex(hsv_to_rgb(number * 0.618034 % 1, *shades[number % 3])) for number in range(count)
+    ]
 
 
 def near(rows: Rows, key: str, value: float) -> list[Mapping[str, Any]]:

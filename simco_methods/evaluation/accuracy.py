@@ -15,6 +15,7 @@ from torch import Tensor
 from simco_methods.analysis.finding import canvas, save_figure
 from simco_methods.data.decode import printable
 from simco_methods.files import write_csv
+from simco_methods.measures import accuracies, has_top5
 
 _NAMED = 40  # classes whose names fit beside a figure
 _LOOK_AT = (
@@ -30,14 +31,14 @@ class Scores:
 
     Attributes:
         acc1: the class with the highest score is right.
-        acc5: the right class is among the five with the highest, of fewer classes among all.
+        acc5: the right class is among the five with the highest; None of fewer than six classes.
         confusion: (C, C) int64, how many images of the class of the row were taken for that of the
             column.
         classes: the C names, as they can be printed.
     """
 
     acc1: float
-    acc5: float
+    acc5: float | None
     confusion: np.ndarray
     classes: Sequence[str]
 
@@ -59,8 +60,7 @@ class Scores:
     def summary(self) -> dict[str, Any]:
         """For a ``summary.json``."""
         return {
-            "acc1": self.acc1,
-            "acc5": self.acc5,
+            **accuracies("", self.acc1, self.acc5),
             "mean_per_class": self.mean_per_class,
             "per_class": dict(zip(self.classes, self.per_class.tolist(), strict=True)),
         }
@@ -155,12 +155,12 @@ def scores(logits: Tensor, labels: Tensor, classes: Sequence[str]) -> Scores:
         labels: (N,) numbers of the right classes.
         classes: the C names.
     """
-    ranked = logits.topk(min(5, logits.shape[1])).indices
-    right = ranked == labels[:, None]
-    confusion = torch.bincount(labels * len(classes) + ranked[:, 0], minlength=len(classes) ** 2)
+    predicted = _ranked(logits)[:, 0]
+    confusion = torch.bincount(labels * len(classes) + predicted, minlength=len(classes) ** 2)
+    acc1, acc5 = top1_and_top5(logits, labels)
     return Scores(
-        acc1=100 * right[:, 0].double().mean().item(),
-        acc5=100 * right.any(dim=1).double().mean().item(),
+        acc1=acc1,
+        acc5=acc5,
         confusion=confusion.view(len(classes), len(classes)).cpu().numpy(),
         classes=classes,
     )
@@ -173,5 +173,20 @@ def hits(logits: Tensor, labels: Tensor) -> Tensor:
         logits: (..., N, C), of some classifiers.
         labels: (N,).
     """
-    right = logits.topk(min(5, logits.shape[-1])).indices == labels[:, None]
+    right = _ranked(logits) == labels[:, None]
     return torch.stack([right[..., 0], right.any(dim=-1)], dim=-1)
+
+
+def top1_and_top5(logits: Tensor, labels: Tensor) -> tuple[float, float | None]:
+    """Accuracies of one classifier in percent; of fewer than six classes no top-5.
+
+    Args:
+        logits: (N, C).
+        labels: (N,).
+    """
+    acc1, acc5 = (100 * hits(logits, labels).double().mean(dim=0)).tolist()
+    return acc1, acc5 if has_top5(logits.shape[1]) else None
+
+
+def _ranked(logits: Tensor) -> Tensor:
+    return logits.topk(min(5, logits.shape[-1])).indices

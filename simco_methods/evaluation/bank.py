@@ -19,6 +19,7 @@ from simco_methods.evaluation.sides import (
     lacking,
     read_sides,
 )
+from simco_methods.measures import no_top5
 
 # What the sides of a data set are called.
 _SIDES = {"train": "train", "test": "test", "val": "test"}
@@ -85,6 +86,7 @@ def bank_and_queries(
                 skip = OmegaConf.select(settings.config, "data.on_error", default="raise")
                 sets.append(labelled_folder(name, sides.classes, skip, notes))
                 notes += lacking(f"the images in {name}", sets[-1])
+    notes += no_top5(len(sets[0].classes))
     own = own_rows(*sets)
     if own is not None:
         notes.append(

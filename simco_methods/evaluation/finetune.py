@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from simco_methods.data import PretrainData
 from simco_methods.encoder import Card, Encoder
 from simco_methods.encoder.loading import build
-from simco_methods.evaluation.accuracy import hits, scores
+from simco_methods.evaluation.accuracy import scores, top1_and_top5
 from simco_methods.evaluation.linear import LinearResult, choose, tables
 from simco_methods.evaluation.linear_features import autocast
 from simco_methods.evaluation.linear_heads import INIT_STD
@@ -32,6 +32,7 @@ from simco_methods.evaluation.linear_training import (
 )
 from simco_methods.evaluation.loading import extract_features
 from simco_methods.evaluation.sides import Sides
+from simco_methods.measures import accuracies
 from simco_methods.seeds import derived_seed
 
 
@@ -128,7 +129,7 @@ class _Network:
         return loss.detach().reshape(1)
 
     def evaluate(self) -> dict[str, list[float]]:
-        """``acc1`` and ``acc5`` on the test images.
+        """``acc1`` and, of six classes and more, ``acc5`` on the test images.
 
         Raises:
             ValueError: weights that are not finite.
@@ -138,8 +139,8 @@ class _Network:
             raise ValueError(
                 f"lr={self.settings.lr[0]:g}: the loss did not stay finite; take a lower one"
             )
-        acc1, acc5 = 100 * hits(logits, labels).double().mean(dim=0)
-        return {"acc1": [acc1.item()], "acc5": [acc5.item()]}
+        found = accuracies("", *top1_and_top5(logits, labels))
+        return {name: [accuracy] for name, accuracy in found.items()}
 
     def test(self) -> tuple[Tensor, Tensor]:
         """Logits (N, C) and labels (N,) of the test images, on the CPU."""

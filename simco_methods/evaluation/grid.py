@@ -16,6 +16,7 @@ from torch import Tensor
 from simco_methods.analysis.finding import canvas, save_figure, shade
 from simco_methods.evaluation.accuracy import Scores
 from simco_methods.host.votes import hits, knn_votes
+from simco_methods.measures import accuracies, has_top5
 from simco_methods.options import STANDARD_TEMPERATURE
 from simco_methods.page import markdown_table
 from simco_methods.progress import Progress
@@ -44,31 +45,34 @@ class Grid:
     """What the cells of a grid reach.
 
     Attributes:
-        accuracies: of each cell, top-1 and top-5 in percent.
+        accuracies: of each cell, top-1 and top-5 in percent; of fewer than six classes the latter
+            is None.
         standard: the cell to report, whatever the others reach: they are measured on the same
             images, and the best of them would have been chosen by those.
         scores: of the standard cell.
     """
 
-    accuracies: dict[Cell, tuple[float, float]]
+    accuracies: dict[Cell, tuple[float, float | None]]
     standard: Cell
     scores: Scores
 
     def rows(self) -> list[dict[str, Any]]:
         """The cells for ``results.csv``."""
         return [
-            {**dataclasses.asdict(cell), "acc1": top1, "acc5": top5, "standard": self._mark(cell)}
-            for cell, (top1, top5) in self.accuracies.items()
+            {**dataclasses.asdict(cell), **accuracies("", *found), "standard": self._mark(cell)}
+            for cell, found in self.accuracies.items()
         ]
 
     def table(self) -> str:
         """The cells in Markdown, a line a k."""
         columns = list(self._lines())
-        lines = [["k", *(f"{name}: top-1, top-5 (%)" for name, _ in columns)]]
+        shown = "top-1 (%)" if self.scores.acc5 is None else "top-1, top-5 (%)"
+        lines = [["k", *(f"{name}: {shown}" for name, _ in columns)]]
         for row in zip(*(points for _, points in columns), strict=True):
             cells = (
-                f"{top1:.2f}, {top5:.2f}" + (" (standard)" if self._mark(cell) else "")
-                for cell, (top1, top5) in row
+                ", ".join(f"{accuracy:.2f}" for accuracy in found if accuracy is not None)
+                + (" (standard)" if self._mark(cell) else "")
+                for cell, found in row
             )
             lines.append([str(row[0][0].k), *cells])
         return markdown_table(lines)
@@ -97,7 +101,7 @@ class Grid:
     def _mark(self, cell: Cell) -> bool:
         return cell == self.standard
 
-    def _lines(self) -> Iterator[tuple[str, list[tuple[Cell, tuple[float, float]]]]]:
+    def _lines(self) -> Iterator[tuple[str, list[tuple[Cell, tuple[float, float | None]]]]]:
         for name in dict.fromkeys(cell.weighting for cell in self.accuracies):
             yield name, [item for item in self.accuracies.items() if item[0].weighting == name]
 
@@ -161,13 +165,14 @@ def measure(
                 own=None if own is None else torch.from_numpy(own).to(targets.device),
             ):
                 cell = Cell(distance, votes.k, votes.temperature)
-                correct[cell] += hits(votes.votes, targets[votes.queries], votes.k)
+                correct[cell] += hits(votes.votes, targets[votes.queries])
                 if cell == standard:
                     predicted[votes.queries] = votes.votes.argmax(dim=1)
                 progress.update(votes.queries.stop - progress.done)
-    found = {
-        cell: tuple(100 * n / len(targets) for n in hit.tolist()) for cell, hit in correct.items()
-    }
+    found = {}
+    for cell, hit in correct.items():
+        top1, top5 = (100 * n / len(targets) for n in hit.tolist())
+        found[cell] = top1, top5 if has_top5(len(classes)) else None
     pairs = torch.bincount(targets * len(classes) + predicted, minlength=len(classes) ** 2)
     confusion = pairs.view(len(classes), len(classes)).cpu().numpy()
     return Grid(found, standard, Scores(*found[standard], confusion, classes))

@@ -17,6 +17,7 @@ from simco_methods.evaluation.knn_settings import KNNSettings
 from simco_methods.evaluation.loading import bank_and_query_features, check_finite, evaluation_data
 from simco_methods.files import together, write_csv, write_json
 from simco_methods.machine import hardware, versions
+from simco_methods.measures import name_of
 
 
 def knn(source: str, settings: KNNSettings) -> Path:
@@ -77,7 +78,9 @@ def knn(source: str, settings: KNNSettings) -> Path:
         write_json(part / "summary.json", summary)
     print(grid.table(), end="")
     scores = grid.scores
-    for note in chance_note("kNN accuracy", scores.acc1, len(images.classes), scores.confusion):
+    for note in chance_note(
+        name_of("knn_acc1"), scores.acc1, len(images.classes), scores.confusion
+    ):
         print(f"note: {note}", flush=True)
     print(f"all of it: {folder}", flush=True)
     return folder

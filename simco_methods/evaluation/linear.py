@@ -31,8 +31,9 @@ class LinearResult:
         scores: on the test images.
         rows: a mapping for each pair of learning rate and weight decay: ``lr`` (for 256 images),
             ``effective_lr`` (for a batch), ``weight_decay``, ``loss`` (mean of the last epoch),
-            ``acc1`` and ``acc5`` on the test images, ``chosen``; with held-out images
-            ``held_acc1`` and ``held_loss`` on those, of a classifier that did not see them.
+            ``acc1`` and, of six classes and more, ``acc5`` on the test images, ``chosen``; with
+            held-out images ``held_acc1`` and ``held_loss`` on those, of a classifier that did not
+            see them.
         history: the chosen one's epochs, mappings of the same names.
         head: the chosen classifier, on the CPU.
         backbone: in finetune the network below it, in evaluation mode.
@@ -157,7 +158,9 @@ def tables(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """``rows`` and ``history`` of a :class:`LinearResult`, of what ``train_epochs`` gave."""
     columns = [
-        key for key in ("loss", "held_loss", "held_acc1", "acc1", "acc5") if key in history[0]
+        key
+        for key in ("loss", "held_loss", "held_acc1", "acc1", "acc5")
+        if all(key in entry for entry in history)
     ]
     rows = [
         {

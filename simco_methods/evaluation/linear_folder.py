@@ -17,6 +17,7 @@ from simco_methods.evaluation.linear_training import StateFile
 from simco_methods.evaluation.sides import Sides
 from simco_methods.files import whole, write_csv, write_json
 from simco_methods.machine import hardware, versions
+from simco_methods.measures import accuracies
 
 # Settings that change where and how fast, not what.
 _ELSEWHERE = ("config", "prefix", "trusted", "device", "num_workers", "out", "size", "mean", "std")
@@ -108,10 +109,7 @@ class LinearFolder:
             self.encoder.card,
             dataset=self.sides.name,
             classes=list(classes),
-            accuracies={
-                "finetune_acc1": result.scores.acc1,
-                "finetune_acc5": result.scores.acc5,
-            },
+            accuracies=accuracies("finetune_", result.scores.acc1, result.scores.acc5),
             versions=versions(),
         )
         network = nn.ModuleDict({"backbone": result.backbone, "head": result.head})

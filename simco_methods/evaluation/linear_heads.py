@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from simco_methods.evaluation.accuracy import hits
 from simco_methods.evaluation.linear_training import make_optimizer
+from simco_methods.measures import has_top5
 
 Labelled = tuple[Tensor, Tensor]  # features (N, F), labels (N,)
 
@@ -93,11 +94,14 @@ class Heads:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, list[float]]:
-        """``acc1`` and ``acc5`` on the test images, and ``held_acc1`` and ``held_loss`` on those
-        held out, a number for each pair; NaN for a classifier that has become so."""
+        """``acc1`` and, of six classes and more, ``acc5`` on the test images, and ``held_acc1`` and
+        ``held_loss`` on those held out, a number for each pair; NaN for a classifier that has
+        become so."""
         pairs = slice(0, len(self.grid))
         acc1, acc5, _ = self._measure(self.test, pairs)
-        found = {"acc1": acc1, "acc5": acc5}
+        found = {"acc1": acc1}
+        if has_top5(self.classes):
+            found["acc5"] = acc5
         if self.held_out is not None:
             held, _, loss = self._measure(self.held_out, slice(len(self.grid), self.count))
             found |= {"held_acc1": held, "held_loss": loss}

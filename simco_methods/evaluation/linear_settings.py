@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simco_methods.config.checks import as_list, each, flag, integer, number, one_of, optional
 from simco_methods.evaluation.settings import EvaluationSettings
+from simco_methods.measures import no_top5
 from simco_methods.settings import setting
 
 if TYPE_CHECKING:
@@ -148,18 +149,19 @@ class LinearSettings(EvaluationSettings):
         return replace(self, **filled)
 
     def sides(self, encoder: Encoder) -> Sides:
-        """The labelled images, with a note of test images that are training images, too."""
+        """The labelled images, with a note of test images that are training images, too, and of a
+        top-5 accuracy that there is none of."""
         from simco_methods.evaluation.bank import own_rows
 
         found = super().sides(encoder)
+        notes = [*found.notes, *no_top5(len(found.classes))]
         own = own_rows(found.train, found.test)
-        if own is None:
-            return found
-        note = (
-            f"{(own >= 0).sum():,} of {len(own):,} test images are training images, too: "
-            "accuracies are not of new images"
-        )
-        return replace(found, notes=[*found.notes, note])
+        if own is not None:
+            notes.append(
+                f"{(own >= 0).sum():,} of {len(own):,} test images are training images, too: "
+                "accuracies are not of new images"
+            )
+        return replace(found, notes=notes)
 
     @property
     def grid(self) -> list[tuple[float, float]]:

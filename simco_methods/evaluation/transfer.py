@@ -21,8 +21,9 @@ from simco_methods.evaluation.loading import bank_and_query_features, check_fini
 from simco_methods.evaluation.local import LocalDataset
 from simco_methods.evaluation.sides import Sides
 from simco_methods.evaluation.transfer_settings import TransferSettings
-from simco_methods.evaluation.transfer_table import ResultsTable
+from simco_methods.evaluation.transfer_table import SHOWN, ResultsTable
 from simco_methods.host.knn import knn_accuracy
+from simco_methods.measures import accuracies, in_percent, name_of, no_top5
 from simco_methods.options import STANDARD_TEMPERATURE
 
 _TEST_SHARE = 0.2  # of class folders without a split, where nothing is said
@@ -103,20 +104,21 @@ def _row(
     found, features = _knn(encoder, sides, settings)
     linear = probe(encoder, sides, settings, known=features)
     found |= {
-        "linear_acc1": linear.scores.acc1,
-        "linear_acc5": linear.scores.acc5,
+        **accuracies("linear_", linear.scores.acc1, linear.scores.acc5),
         "linear_lr": linear.chosen["lr"],
         "seconds": round(time.perf_counter() - began),
     }
     print(
-        f"  kNN {found['knn_acc1']:.2f} %, linear {found['linear_acc1']:.2f} %, "
-        f"{found['seconds']} s",
+        f"  {', '.join(in_percent(found, SHOWN))}, {found['seconds']} s",
         *(
             f"  note: {note}"
             for note in (
-                *chance_note("kNN", found["knn_acc1"], images["classes"]),
+                *chance_note(name_of("knn_acc1"), found["knn_acc1"], images["classes"]),
                 *chance_note(
-                    "linear", linear.scores.acc1, images["classes"], linear.scores.confusion
+                    name_of("linear_acc1"),
+                    linear.scores.acc1,
+                    images["classes"],
+                    linear.scores.confusion,
                 ),
             )
         ),
@@ -124,6 +126,7 @@ def _row(
         flush=True,
     )
     notes = [note for note in sides.notes if note not in of_images]
+    notes += no_top5(len(sides.classes))
     return {**images, **found, "notes": notes, "image_notes": of_images, "digests": digests}
 
 
@@ -149,18 +152,20 @@ def _knn(
     networks = {"": encoder}
     if settings.untrained:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(settings.seed)
+            # The weights that its run started from, so that both say the same.
+            torch.manual_seed(encoder.card.settings.get("seed", settings.seed))
             networks["untrained_"] = build(encoder.card).eval().to(encoder.device)
     found, own = {}, None
     features = bank_and_query_features(list(networks.values()), *loaders, encoder.device)
     for name, sets in zip(networks, features, strict=True):
         check_finite(*(features for features, _ in sets))
-        found[f"{name}knn_acc1"], found[f"{name}knn_acc5"] = knn_accuracy(
+        reached = knn_accuracy(
             *sets[0],
             *sets[1],
             k=STANDARD_K,
             temperature=STANDARD_TEMPERATURE,
             num_classes=len(sides.classes),
         )
+        found |= accuracies(f"{name}knn_", *reached)
         own = own or PlainFeatures(*sets)
     return found, own

@@ -27,7 +27,8 @@ class TransferSettings(LinearSettings):
             of CIFAR, SVHN and STL-10, in it or in a subfolder, and subfolders with class folders,
             below train/ and test/ (or val/) or without a split.
         datasets: names of those to take, by default all that are found and the embedded digits.
-        untrained: also the kNN accuracy of the same network with random weights.
+        untrained: also the kNN accuracy of the same network with the weights that its training
+            started from, or random ones where that is not known.
         test_share: the share of each class that is tested on, where class folders have no split; by
             default that of the encoder's own training (``data.test_share``), else 0.2.
         on_error: what an image that cannot be read does: "raise" fails its data set, "skip" leaves

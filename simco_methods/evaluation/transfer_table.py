@@ -12,7 +12,10 @@ from simco_methods.encoder import Encoder
 from simco_methods.evaluation.linear_folder import check_identity
 from simco_methods.files import lock, write_csv, write_json, write_text
 from simco_methods.machine import hardware, versions
+from simco_methods.measures import explained, has_top5, name_of
 from simco_methods.page import markdown_table
+
+SHOWN = ("knn_acc1", "untrained_knn_acc1", "linear_acc1")
 
 
 class ResultsTable:
@@ -35,10 +38,8 @@ class ResultsTable:
         "train": "images",
         "test": "to test on",
         "classes": "classes",
-        "knn_acc1": "kNN (%)",
-        "untrained_knn_acc1": "untrained kNN (%)",
-        "linear_acc1": "linear top-1 (%)",
-        "linear_acc5": "top-5 (%)",
+        **{key: f"{name_of(key)} (%)" for key in SHOWN},
+        "linear_acc5": f"{name_of('linear_acc5')} (%)",
         "seconds": "seconds",
     }
 
@@ -55,6 +56,9 @@ class ResultsTable:
                     f"{results} cannot be read; remove it, or set out=FOLDER"
                 ) from error
             check_identity(path, there, identity)
+            for row in self.rows.values():
+                if not has_top5(row.get("classes", 0)):  # as another version wrote it
+                    row.pop("linear_acc5", None)
 
     def __enter__(self) -> None:
         self._lock = lock(self.path / ".lock")
@@ -84,12 +88,13 @@ class ResultsTable:
         write_text(self.path / "table.md", self.markdown())
 
     def markdown(self) -> str:
-        """The table, without columns that are empty."""
+        """The table, without columns that are empty, and what its measures are."""
         used = [key for key in self.COLUMNS if any(key in row for row in self.rows.values())]
         lines = [["data set", *(self.COLUMNS[key] for key in used), "notes"]]
         for name, row in self.rows.items():
             lines.append([name, *(_shown(row.get(key)) for key in used), _notes(row)])
-        return markdown_table(lines)
+        said = explained(key for key in SHOWN if key in used)
+        return "\n".join([markdown_table(lines), *(f"{line}  " for line in said)]) + "\n"
 
 
 def _notes(row: dict[str, Any]) -> str:

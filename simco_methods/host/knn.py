@@ -7,6 +7,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from simco_methods.host.votes import hits, knn_votes
+from simco_methods.measures import has_top5
 
 
 @torch.no_grad()
@@ -21,7 +22,7 @@ def knn_accuracy(
     distance: str = "cosine",
     num_classes: int | None = None,
     memory_mib: float | None = None,
-) -> tuple[float, float]:
+) -> tuple[float, float | None]:
     """Accuracy of the weighted vote of the k nearest training features.
 
     Args:
@@ -35,7 +36,8 @@ def knn_accuracy(
             takes the largest number in either set.
 
     Returns:
-        Top-1 and top-5 accuracy in percent; of top-5, as many as there are classes and neighbours.
+        Top-1 and top-5 accuracy in percent. A class without a vote is not among the five; of fewer
+        than six classes there is no top-5 accuracy, None.
 
     Raises:
         ValueError: an unknown distance, k below 1, or an empty set.
@@ -61,9 +63,9 @@ def knn_accuracy(
         num_classes=num_classes,
         memory_mib=memory_mib,
     ):
-        correct += hits(votes.votes, test_targets[votes.queries], k)
+        correct += hits(votes.votes, test_targets[votes.queries])
     top1_percent, top5_percent = (100.0 * correct / len(test_targets)).tolist()
-    return top1_percent, top5_percent
+    return top1_percent, top5_percent if has_top5(num_classes) else None
 
 
 class OnlineKNN(Metric):
@@ -126,8 +128,8 @@ class OnlineKNN(Metric):
         super().reset()
         self._labelled = dict.fromkeys(("train", "test"), 0)
 
-    def compute(self) -> tuple[float, float] | None:
-        """Top-1 and top-5 accuracy in percent, None while a side has no labelled row."""
+    def compute(self) -> tuple[float, float | None] | None:
+        """As of :func:`knn_accuracy`; None while a side has no labelled row."""
         if isinstance(self.train_targets, list):  # else they are those of all processes
             self.drop_unlabelled()
         sides = []

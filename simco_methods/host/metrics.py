@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from simco_methods.measures import has_top5
+
 
 def probe_metrics(logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
     """Cross entropy and accuracies over the labelled rows (target != -1).
@@ -20,16 +22,18 @@ def probe_metrics(logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
         targets: (N,) class numbers, -1 where there is no label.
 
     Returns:
-        ``loss`` (scalar; zero, with zero gradient, if no row is labelled), ``acc1`` and ``acc5``
-        (each (1,), percent). With fewer than 5 classes acc5 takes as many as there are.
+        ``loss`` (scalar; zero, with zero gradient, if no row is labelled), ``acc1`` and, of six
+        classes and more, ``acc5`` (each (1,), percent).
     """
     count = (targets != -1).sum().clamp(min=1).float()
     loss = F.cross_entropy(logits.float(), targets, ignore_index=-1, reduction="sum") / count
     with torch.no_grad():
-        hits = logits.topk(min(5, logits.shape[1])).indices == targets.unsqueeze(1)
-        acc1 = hits[:, :1].float().sum() * 100 / count
-        acc5 = hits.float().sum() * 100 / count
-    return {"loss": loss, "acc1": acc1.reshape(1), "acc5": acc5.reshape(1)}
+        top5 = has_top5(logits.shape[1])
+        hits = logits.topk(5 if top5 else 1).indices == targets.unsqueeze(1)
+        found = {"loss": loss, "acc1": (hits[:, :1].float().sum() * 100 / count).reshape(1)}
+        if top5:
+            found["acc5"] = (hits.float().sum() * 100 / count).reshape(1)
+    return found
 
 
 class EpochMeans:

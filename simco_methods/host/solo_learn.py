@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from simco_methods.host.knn import OnlineKNN
 from simco_methods.host.schedule import WarmupCosineLR
 from simco_methods.host.steps import MomentumSteps, ViewSteps
+from simco_methods.measures import has_top5
 
 __all__ = ["BaseMethod", "BaseMomentumMethod", "Baseline", "LeanMethod", "LeanMomentumMethod"]
 
@@ -51,7 +53,7 @@ class Baseline(_ClosedFormCosine):
 
     Its training is its own. It goes on after a resume as if it had not stopped, and its online kNN
     is measured as that of the pack's methods: solo-learn's counts the classes in the labels that it
-    has seen, and fails where one is missing.
+    has seen, and fails where one is missing. Of fewer than six classes no top-5 accuracy is logged.
     """
 
     def __init__(self, cfg: DictConfig):
@@ -68,6 +70,12 @@ class Baseline(_ClosedFormCosine):
             self.momentum_updater.update_tau(
                 self.trainer.global_step, self.trainer.estimated_stepping_batches
             )
+
+    def log_dict(self, dictionary: Mapping[str, Any], *args: Any, **kwargs: Any) -> None:
+        """As of Lightning, without the top-5 accuracies that can only be 100 %."""
+        if not has_top5(self.num_classes):
+            dictionary = {k: v for k, v in dictionary.items() if not k.endswith("acc5")}
+        super().log_dict(dictionary, *args, **kwargs)
 
 
 class _KNN(nn.Module):
@@ -89,7 +97,7 @@ class _KNN(nn.Module):
         if test_features is not None:
             self.knn.update("test", test_features, test_targets)
 
-    def compute(self) -> tuple[float, float]:
+    def compute(self) -> tuple[float, float | None]:
         accuracies = self.knn.compute()
         self.knn.reset()
         return accuracies or (-1.0, -1.0)

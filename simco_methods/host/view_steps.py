@@ -11,6 +11,7 @@ from torch import Tensor
 from simco_methods.distributed import mean_over_processes, world_size
 from simco_methods.host.knn import OnlineKNN
 from simco_methods.host.metrics import EpochMeans, mean_of, probe_metrics
+from simco_methods.measures import accuracies
 
 
 class ViewSteps:
@@ -52,7 +53,7 @@ class ViewSteps:
     # ---- training --------------------------------------------------------------------------------
 
     def _base_shared_step(self, X: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Forwards one view: ``feats``, ``logits`` and the probe's ``loss``, ``acc1``, ``acc5``."""
+        """Forwards one view: ``feats``, ``logits`` and what :func:`.probe_metrics` gives."""
         out = self(X)
         if not self.has_probe:
             return {**out, "loss": out["feats"].new_zeros((), dtype=torch.float32)}
@@ -178,7 +179,9 @@ class ViewSteps:
 
     def _log_probe(self, outs: dict[str, Any], log: str, prefix: str) -> None:
         names = {"class_loss": "loss", "acc1": "acc1", "acc5": "acc5"}
-        values = {log + name: outs[prefix + key] for name, key in names.items()}
+        values = {
+            log + name: outs[prefix + key] for name, key in names.items() if prefix + key in outs
+        }
         self._train_means.add(values, self._labelled)
 
     # ---- validation ------------------------------------------------------------------------------
@@ -203,7 +206,7 @@ class ViewSteps:
     def _val_metrics(
         self, out: dict[str, Tensor], targets: Tensor, prefix: str, keep: bool
     ) -> dict[str, Tensor]:
-        metrics = {f"{prefix}{name}": out[name] for name in ("loss", "acc1", "acc5")}
+        metrics = {f"{prefix}{name}": out[name] for name in ("loss", "acc1", "acc5") if name in out}
         if keep:
             self._val_means.add(metrics, (targets != -1).sum())
         return metrics
@@ -211,8 +214,8 @@ class ViewSteps:
     def on_validation_epoch_end(self) -> None:
         log = self._val_means.pop(self.trainer)
         if self.knn_eval and not self.trainer.sanity_checking:
-            accuracies = self.knn.compute()
+            found = self.knn.compute()
             self.knn.reset()
-            if accuracies is not None:
-                log["val_knn_acc1"], log["val_knn_acc5"] = accuracies
+            if found is not None:
+                log |= accuracies("val_knn_", *found)
         self.log_dict(log, sync_dist=True)

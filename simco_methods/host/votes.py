@@ -48,7 +48,7 @@ def knn_votes(
     """The weighted votes for each class of all k and temperatures, from one search.
 
     A neighbour's weight is exp(similarity / temperature) for cosine, relative to that of the
-    nearest, and 1 / distance for euclidean.
+    nearest, and 1 / distance for euclidean; however far, it is above 0.
 
     Args:
         train_features: (N, D) bank.
@@ -92,6 +92,7 @@ def knn_votes(
                     weight = (part + 1e-5).reciprocal_()
                 else:  # relative, lest it overflows at low temperatures
                     weight = (part - part[:, :1]).div_(temperature).exp_()
+                    weight.clamp_(min=torch.finfo(weight.dtype).tiny)
                 votes = torch.zeros(len(part), num_classes, device=part.device)
                 for low, k in pairwise([0, *ks]):
                     votes.scatter_add_(1, voted[:, low:k], weight[:, low:k])
@@ -107,24 +108,23 @@ def _without(own: Tensor, score: Tensor, neighbour: Tensor) -> tuple[Tensor, Ten
     return score[~left_out].view(shape), neighbour[~left_out].view(shape)
 
 
-def hits(votes: Tensor, targets: Tensor, k: int) -> Tensor:
+def hits(votes: Tensor, targets: Tensor) -> Tensor:
     """How many targets (M,) are among the one and the five classes with most votes, (2,).
 
-    Of five, as many as there are classes and neighbours.
+    A class without a vote is not among them.
 
     Args:
         votes: (M, classes).
         targets: (M,).
-        k: neighbours that have voted.
     """
     rank = _rank(votes, targets)
-    return torch.stack([(rank < top).sum() for top in (1, min(5, k, votes.shape[1]))])
+    return torch.stack([(rank < top).sum() for top in (1, 5)])
 
 
 def _rank(votes: Tensor, targets: Tensor) -> Tensor:
-    """How many classes come before each target, (M,).
+    """How many classes come before each target, (M,); all of them if it has no vote.
 
-    Of classes with equal votes, none included, the lower number comes first.
+    Of classes with equal votes the lower number comes first.
     """
     num_classes = votes.shape[1]
     votes = votes.nan_to_num(nan=torch.inf, posinf=torch.inf)
@@ -132,5 +132,5 @@ def _rank(votes: Tensor, targets: Tensor) -> Tensor:
     own = votes.gather(1, targets.clamp(0, num_classes - 1))
     lower = torch.arange(num_classes, device=votes.device) < targets
     before = (votes > own).sum(dim=1) + lower.logical_and_(votes == own).sum(dim=1)
-    known = (targets >= 0) & (targets < num_classes)
-    return torch.where(known.squeeze(1), before, num_classes)
+    voted = (targets >= 0) & (targets < num_classes) & (own > 0)
+    return torch.where(voted.squeeze(1), before, max(num_classes, 5))

@@ -11,6 +11,7 @@ from simco_methods.data.draws import ViewSettings
 from simco_methods.evaluation.accuracy import chance_note
 from simco_methods.host import HOST
 from simco_methods.machine import peak_memory_mib, versions
+from simco_methods.measures import explained, in_percent, name_of, no_top5
 from simco_methods.runner.finite import FiniteGuard
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.notes import notes, shorter_side
@@ -39,6 +40,9 @@ def introduction(run: Run) -> list[str]:
         f"  {data.loader}",
         f"  folder {run.folder.path}",
     ]
+    measures = _measures(run)
+    lines += [f"  {line}" for line in explained(measures)]
+    lines += [f"  {line}" for line in (no_top5(model.num_classes) if measures else [])]
     if cfg.debug_augmentations:
         lines += [f"  {ViewSettings.from_config(view)}" for view in cfg.augmentations]
     said = notes(
@@ -51,6 +55,19 @@ def introduction(run: Run) -> list[str]:
     if run.resume:
         lines.append(f"  continues from {run.resume}")
     return lines
+
+
+def _measures(run: Run) -> list[str]:
+    """Keys of the accuracies that a run will have."""
+    knn = run.cfg.knn_eval
+    # solo-learn's own methods have a probe always.
+    if run.data.val is None or not getattr(run.model, "has_probe", True):
+        return []
+    keys = ["val_acc1"]
+    if knn.enabled:
+        keys.append("val_knn_acc1")
+        keys += ["knn_acc1", "untrained_knn_acc1"] if knn.offline else []
+    return keys
 
 
 def summary_of(run: Run, trained: dict[str, float], started: float) -> dict[str, Any]:
@@ -95,15 +112,12 @@ def chance_notes(run: Run, summary: dict[str, Any]) -> list[str]:
     watch = getattr(run.model, "_watch", None)
     if watch is not None and watch.state()["warned"]:
         return []
-    measured = {
-        "online accuracy": summary["last_epoch"].get("val_acc1"),
-        "kNN accuracy": summary.get("knn_acc1"),
-    }
+    figures = {**summary["last_epoch"], **summary}
     return [
         f"note: {note}"
-        for name, accuracy in measured.items()
-        if accuracy is not None
-        for note in chance_note(name, accuracy, run.model.num_classes)
+        for key in ("val_acc1", "knn_acc1")
+        if key in figures
+        for note in chance_note(name_of(key), figures[key], run.model.num_classes)
     ]
 
 
@@ -124,12 +138,7 @@ def closing(summary: dict[str, Any], folder: RunFolder) -> str:
     """The line that ends a run."""
     last = summary["last_epoch"]
     parts = [f"loss {last[name]:.4f}" for name in LOSSES if name in last]
-    if "val_acc1" in last:
-        parts.append(f"online accuracy {last['val_acc1']:.2f} %")
-    if "knn_acc1" in summary:
-        parts.append(f"kNN accuracy {summary['knn_acc1']:.2f} %")
-    if "untrained_knn_acc1" in summary:
-        parts.append(f"untrained {summary['untrained_knn_acc1']:.2f} %")
+    parts += in_percent({**last, **summary}, ("val_acc1", "knn_acc1", "untrained_knn_acc1"))
     return (
         f"finished {summary['name']} in {summary['seconds']:.0f} s: {', '.join(parts)}; "
         f"see {folder.path}"

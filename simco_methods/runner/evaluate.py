@@ -11,12 +11,13 @@ from simco_methods.data import PretrainData
 from simco_methods.data.images import UNLABELLED
 from simco_methods.evaluation.loading import bank_and_query_features
 from simco_methods.host.knn import knn_accuracy
+from simco_methods.measures import accuracies
 
 
 def offline_knn(
     models: Sequence[nn.Module], data: PretrainData, device: torch.device, k: int, distance: str
 ) -> list[dict[str, float]]:
-    """``knn_acc1`` and ``knn_acc5`` in percent of each model's backbone in eval mode.
+    """``knn_acc1`` and, of six classes and more, ``knn_acc5`` of each backbone in evaluation mode.
 
     Nothing where no image of a side has a label. The models are left on the device and in the mode
     that they were in.
@@ -33,7 +34,7 @@ def offline_knn(
     found = []
     for model, (bank, queries) in zip(models, features, strict=True):
         kept = queries[1] >= 0
-        acc1, acc5 = knn_accuracy(
+        reached = knn_accuracy(
             *bank,
             queries[0][kept],
             queries[1][kept],
@@ -41,7 +42,7 @@ def offline_knn(
             distance=distance,
             num_classes=model.num_classes,
         )
-        found.append({"knn_acc1": acc1, "knn_acc5": acc5})
+        found.append(accuracies("knn_", *reached))
     for backbone, (was_training, was_on) in zip(backbones, before, strict=True):
         backbone.to(was_on).train(was_training)
     return found

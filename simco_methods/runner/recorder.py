@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from simco_methods.files import write_csv
 from simco_methods.machine import wait_for_gpu
+from simco_methods.measures import in_percent
 from simco_methods.progress import say
 from simco_methods.runner.folder import RunFolder
 from simco_methods.runner.plots import LOSSES
@@ -106,11 +107,7 @@ def _numbers(metrics: dict[str, Any], *prefixes: str) -> dict[str, float]:
 
 
 def _line(row: dict[str, float], epochs: int) -> str:
-    shown = [
-        *(("loss", name, "{:.4f}") for name in LOSSES),
-        ("online", "val_acc1", "{:.2f} %"),
-        ("kNN", "val_knn_acc1", "{:.2f} %"),
-        ("images/s", "images_per_second", "{:.0f}"),
-    ]
-    parts = [f"{label} {form.format(row[key])}" for label, key, form in shown if key in row]
+    parts = [f"loss {row[name]:.4f}" for name in LOSSES if name in row]
+    parts += in_percent(row, ("val_acc1", "val_knn_acc1"))
+    parts.append(f"{row['images_per_second']:.0f} images/s")
     return f"epoch {row['epoch'] + 1}/{epochs}: " + ", ".join(parts)

@@ -10,6 +10,7 @@ from typing import Any
 from simco_methods.analysis.finding import panels, save_figure
 from simco_methods.files import write_csv, write_text
 from simco_methods.machine import in_words
+from simco_methods.measures import MEASURES, name_of
 from simco_methods.page import facts_table, image, markdown_table, text, write_page
 from simco_methods.page import table as html_table
 from simco_methods.tables.cells import Cell
@@ -18,8 +19,7 @@ from simco_methods.tables.definition import Table
 from simco_methods.tables.plan import read_plan
 
 _METRICS = {
-    "val_acc1": "online linear accuracy, last epoch (%)",
-    "knn_acc1": "kNN accuracy after training (%)",
+    **{key: f"{name_of(key)}, last epoch (%)" for key in ("val_acc1", "knn_acc1")},
     "anchor_entropy": "normalised entropy of r+",
 }
 _EVERY_RUN = ("dataset", "backbone", "epochs", "processes", "hardware", "host")
@@ -123,7 +123,9 @@ def _costs(table: Table, figures: Sequence[Figure]) -> list[list[str]]:
     """What the finished places took, each a line; of an analysis, the one run of all places."""
     if table.analysis:
         figures = [dataclasses.replace(figure, row="", column="") for figure in figures[:1]]
-    lines = [["", "", "seeds", "kNN (%)", "seconds", "images/s", "peak memory (MiB)"]]
+    lines = [
+        ["", "", "seeds", f"{name_of('knn_acc1')} (%)", "seconds", "images/s", "peak memory (MiB)"]
+    ]
     for figure in figures:
         if figure.results:
             numbers = [figure.average(key) for key in ("knn_acc1", *_COSTS)]
@@ -173,9 +175,11 @@ def _facts(
     table: Table, figures: Sequence[Figure], cells: Sequence[Cell], overrides: Sequence[str]
 ) -> dict[str, str]:
     results = [result for figure in figures for result in figure.results]
+    keys = dict.fromkeys([table.metric, *([] if table.analysis else ["knn_acc1"])])
     seeds = dict.fromkeys(str(cell.seed) for cell in cells)
     facts = {
         "metric": _METRICS.get(table.metric, table.metric) + "; mean ± std (number of seeds)",
+        **{name_of(key): MEASURES[key][1] for key in keys if key in MEASURES},
         "scale": table.scale.name + (f", with {' '.join(overrides)}" if overrides else ""),
         "seeds": ", ".join(seeds),
         "cells": f"{sum(cell.finished for cell in cells)} of {len(cells)} finished",

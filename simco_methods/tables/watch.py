@@ -10,6 +10,7 @@ from types import TracebackType
 
 from tqdm import tqdm
 
+from simco_methods.measures import in_percent
 from simco_methods.progress import say
 from simco_methods.tables.cells import Cell, Run
 
@@ -106,6 +107,5 @@ def _outcome(cell: Cell) -> str:
         reason = run.failure.read_text(encoding="utf-8").strip()
         return f"failed: {reason} (all of it: {run.log})"
     summary = json.loads((run.folder / "summary.json").read_text(encoding="utf-8"))
-    accuracy = summary["last_epoch"].get("val_acc1")
-    shown = "" if accuracy is None else f", online accuracy {accuracy:.2f} %"
-    return f"finished in {summary['seconds']:.0f} s{shown}"
+    shown = in_percent(summary["last_epoch"], ["val_acc1"])
+    return ", ".join([f"finished in {summary['seconds']:.0f} s", *shown])

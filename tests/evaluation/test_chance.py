@@ -103,10 +103,13 @@ def test_an_encoder_of_equal_features_is_noted_by_all(images, tmp_path, equal, c
 
     quickly = ["num_workers=0", "epochs=1", "lr=[0.1]"]
     linear(str(run), parse_settings("x", LinearSettings, quickly))
-    assert "note: top-1 33.33 %: all test images are taken for one" in capsys.readouterr().out
+    assert (
+        "note: linear accuracy 33.33 %: all test images are taken for one"
+        in capsys.readouterr().out
+    )
 
     given = [*quickly, f"data={images.parent}", "datasets=set", "views=1"]
     transfer(str(run), parse_settings("x", TransferSettings, given))
     said = capsys.readouterr().out
-    assert EQUAL in said and "  note: kNN 33.33 %: exactly chance for 3 classes" in said
-    assert "  note: linear 33.33 %: all test images are taken for one class" in said
+    assert EQUAL in said and "  note: kNN accuracy 33.33 %: exactly chance for 3 classes" in said
+    assert "  note: linear accuracy 33.33 %: all test images are taken for one class" in said

@@ -37,8 +37,10 @@ def reference(train_features, train_targets, test_features, test_targets, k, dis
     ):
         votes = [weights[classes_of == c].sum().item() for c in range(classes)]
         order = sorted(range(classes), key=lambda c: (-votes[c], c))
-        hits += torch.tensor([target in order[:1], target in order[: min(5, k, classes)]])
-    return tuple((100 * hits / len(test_targets)).tolist())
+        order = [c for c in order if votes[c]]
+        hits += torch.tensor([target in order[:1], target in order[:5]])
+    top1, top5 = (100 * hits / len(test_targets)).tolist()
+    return top1, top5 if classes > 5 else None
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
@@ -96,12 +98,32 @@ def test_distances_of_near_duplicates_are_right(scale):
 def test_of_equal_votes_the_lower_class_comes_first():
     bank = torch.eye(4).repeat_interleave(2, 0), torch.tensor([5, 2, 2, 5, 0, 1, 1, 3])
     settings = {"k": 2, "num_classes": 8}
-    # Two of the classes have half of the votes each, the others none: 2 5 0 1 3 4 ...
+    # Two of the classes have half of the votes each, the others none.
     for target, expected in [(2, (100, 100)), (5, (0, 100)), (0, (0, 0)), (7, (0, 0)), (9, (0, 0))]:
         got = knn_accuracy(*bank, torch.eye(4)[:1], torch.tensor([target]), **settings)
         assert got == expected
-    got = knn_accuracy(*bank, torch.eye(4)[:1], torch.tensor([0]), **{**settings, "k": 5})
-    assert got == (0, 100)
+    # Of all eight: 2 5 1 0 3.
+    for target, expected in [(5, (0, 100)), (3, (0, 100)), (4, (0, 0))]:
+        found = torch.tensor([target])
+        got = knn_accuracy(*bank, torch.eye(4)[:1], found, **{**settings, "k": 8})
+        assert got == expected
+
+
+@pytest.mark.parametrize("temperature", [0.07, 1e-4])
+def test_a_class_without_a_vote_is_never_among_the_five(temperature):
+    """Nor does a vote get lost that is too small beside the first."""
+    bank = torch.eye(3).repeat_interleave(4, 0), torch.tensor([8, 8, 8, 9] + [7] * 8)
+    query = torch.tensor([[1.0, 0.5, 0.2]])
+    settings = {"k": 12, "num_classes": 10, "temperature": temperature}
+    for target, expected in enumerate([(0, 0)] * 7 + [(0, 100), (100, 100), (0, 100)]):
+        assert knn_accuracy(*bank, query, torch.tensor([target]), **settings) == expected
+
+
+@pytest.mark.parametrize("classes", [2, 4, 5])
+def test_of_few_classes_there_is_no_top_5(classes):
+    bank, test = labelled(60, 8, classes, 0), labelled(20, 8, classes, 1)
+    assert knn_accuracy(*bank, *test, num_classes=classes)[1] is None
+    assert knn_accuracy(*bank, *test, num_classes=6)[1] <= 100
 
 
 def test_halves_are_compared_in_float32():
