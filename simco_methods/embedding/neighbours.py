@@ -14,6 +14,7 @@ from torch import Tensor
 from simco_methods.analysis.finding import canvas
 from simco_methods.data.decode import printable
 from simco_methods.host.neighbours import Bank
+from simco_methods.wording import shortened
 
 _MEMORY = 2**28  # bytes for similarities
 _WIDE = 11  # tiles side by side
@@ -105,14 +106,5 @@ def _draw_tile(axes, tile: Tile, left: float, top: float) -> None:
             color=tile.colour,
             linewidth=2,
         )
-    text = "\n".join(shortened(line) for line in tile.lines)
+    text = "\n".join(shortened(printable(line), _LETTERS) for line in tile.lines)
     axes.text(left + 0.48, top + 1.0, text, fontsize=7, ha="center", va="top")
-
-
-def shortened(text: str, letters: int = _LETTERS) -> str:
-    """A text that can be shown, without its middle where it is too long."""
-    text = printable(text)
-    if len(text) <= letters:
-        return text
-    head = (letters - 1) // 3
-    return f"{text[:head]}…{text[head + 1 - letters :]}"

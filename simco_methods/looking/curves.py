@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
-from simco_methods.page import image, text
-from simco_methods.report import distinct_labels, label_of, read_metrics, read_run
-from simco_methods.runner.plots import draw_curves
+from simco_methods.measures import explained
+from simco_methods.page import image, table, text
+from simco_methods.report import MOST, RunRecord, by_dataset, differing, read_run, run_labels
+from simco_methods.runner.plots import draw_groups
 
 
-@dataclass
-class Curves:
-    """Those of one run.
-
-    Attributes:
-        folder: of the run.
-        label: its method, and whether it is not finished.
-        rows: of its ``metrics.csv``.
-    """
-
-    folder: Path
-    label: str
-    rows: list[dict[str, float]]
-
-
-def read_curves(folder: Path) -> Curves:
-    """The curves of a run, finished or not.
+def read_curves(folder: Path) -> RunRecord:
+    """A run with its curves, finished or not.
 
     Raises:
         FileNotFoundError: no folder, or none of a run.
@@ -39,14 +20,10 @@ def read_curves(folder: Path) -> Curves:
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder} of a run")
-    if (folder / "summary.json").is_file():
-        summary, rows = read_run(folder)
-        label = summary["label"]
-    else:
-        rows, label = read_metrics(folder), f"{_method(folder)} (unfinished)"
-    if not rows:
+    run = read_run(folder, unfinished=True)
+    if not run.rows:
         raise ValueError(f"the run {folder} has no finished epoch yet (metrics.csv is empty)")
-    return Curves(folder, label, rows)
+    return run
 
 
 def run_of(source: Path) -> Path | None:
@@ -58,8 +35,8 @@ def run_of(source: Path) -> Path | None:
     return next((folder for folder in folders if (folder / "metrics.csv").is_file()), None)
 
 
-def make_curves(runs: Sequence[Curves], folder: Path) -> list[str]:
-    """Writes ``curves.png``; returns the parts of a page.
+def make_curves(runs: Sequence[RunRecord], folder: Path) -> list[str]:
+    """Writes ``curves.png``, with panels for each data set; returns the parts of a page.
 
     Raises:
         ValueError: no run.
@@ -68,21 +45,29 @@ def make_curves(runs: Sequence[Curves], folder: Path) -> list[str]:
         raise ValueError(
             "the encoder was not loaded from a run's folder, and runs=[FOLDER,...] names none"
         )
-    labels = distinct_labels([run.label for run in runs], [run.folder for run in runs])
-    draw_curves(
-        {label: run.rows for label, run in zip(labels, runs, strict=True)}, folder / "curves.png"
-    )
-    if len(runs) == 1:
-        note = f"{labels[0]}, {len(runs[0].rows)} epochs."
-    else:
-        note = f"{len(runs)} runs."
-    return [f"<p>{text(note)}</p>", image(folder / "curves.png")]
-
-
-def _method(folder: Path) -> str:
-    try:
-        cfg = OmegaConf.load(folder / "config.yaml")
-        symmetric = OmegaConf.select(cfg, "method_kwargs.symmetric", default=False)
-        return label_of(cfg.method, symmetric)
-    except (OSError, AttributeError, YAMLError, OmegaConfBaseException):
-        return folder.resolve().name
+    labels = [
+        label + ("" if run.summary else " (unfinished)")
+        for label, run in zip(run_labels(runs), runs, strict=True)
+    ]
+    groups = {
+        dataset: {labels[number]: runs[number].rows for number in numbers}
+        for dataset, numbers in by_dataset(runs).items()
+    }
+    draw_groups(groups, folder / "curves.png")
+    rows = [
+        {
+            "run": label,
+            "method": run.method,
+            "data set": run.dataset,
+            "epochs": len(run.rows),
+            **{key: run.shown(key) for key in differing(runs)[:MOST]},
+        }
+        for label, run in zip(labels, runs, strict=True)
+    ]
+    there = {key for run in runs for row in run.rows for key in row}
+    said = explained(key for key in ("val_acc1", "val_knn_acc1") if key in there)
+    return [
+        table(rows),
+        image(folder / "curves.png"),
+        *(f"<p>{text(line)}.</p>" for line in said),
+    ]

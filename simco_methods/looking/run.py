@@ -12,15 +12,18 @@ from simco_methods.encoder import Encoder
 from simco_methods.evaluation.settings import NoImagesNamed
 from simco_methods.files import together, user_path
 from simco_methods.looking.coordinates import load_umap
-from simco_methods.looking.curves import Curves, make_curves, read_curves, run_of
+from simco_methods.looking.curves import make_curves, read_curves, run_of
 from simco_methods.looking.images import Shown, shown_images
 from simco_methods.looking.map import STYLE, make_map
 from simco_methods.looking.neighbours import make_neighbours
 from simco_methods.looking.settings import VisualizeSettings
 from simco_methods.looking.views import make_views
 from simco_methods.machine import hardware, in_words, versions
+from simco_methods.measures import MEASURES, in_percent
 from simco_methods.page import facts_table, text, write_page
 from simco_methods.progress import Progress
+from simco_methods.report import RunRecord
+from simco_methods.wording import count
 
 PAGE = "visualize.html"
 _FILES = (
@@ -50,7 +53,7 @@ def visualize(source: str | Path, settings: VisualizeSettings) -> Path:
         with Progress("loading umap-learn"):
             load_umap()
     queries = [(path, read_rgb(path)) for path in settings.query or []]
-    runs = [read_curves(user_path(folder)) for folder in settings.runs or []]
+    runs = [read_curves(user_path(folder)) for folder in dict.fromkeys(settings.runs or [])]
     encoder = settings.load(str(source))
     reasons: dict[str, str] = {}
     shown = _images(encoder, settings, reasons)
@@ -103,7 +106,7 @@ def _images(encoder: Encoder, settings: VisualizeSettings, reasons: dict[str, st
         return None
 
 
-def _with_own(source: Path, runs: list[Curves], reasons: dict[str, str]) -> list[Curves]:
+def _with_own(source: Path, runs: list[RunRecord], reasons: dict[str, str]) -> list[RunRecord]:
     """The encoder's own run, if it is of one, before the others."""
     own = run_of(source)
     if own is None or own.resolve() in [run.folder.resolve() for run in runs]:
@@ -119,9 +122,8 @@ def _facts(
     source: Path, encoder: Encoder, shown: Shown | None, settings: VisualizeSettings
 ) -> dict[str, Any]:
     card = encoder.card
-    seen = card.preprocessing
-    trained = [f"{card.epochs} epochs"] if card.epochs else []
-    trained += [f"{card.steps:,} steps"] if card.steps else []
+    seen, known = card.preprocessing, ((card.epochs, "epoch"), (card.steps, "step"))
+    trained = [count(number, thing) for number, thing in known if number]
     mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (seen.mean, seen.std))
     facts = {
         "encoder": printable(source),
@@ -130,7 +132,7 @@ def _facts(
         "trained on": ", ".join([card.dataset or "not known", *trained]),
         "its images": f"{seen.size} pixels, of {seen.resize} before the crop; mean {mean}; "
         f"std {std}",
-        "accuracies": ", ".join(f"{k} {v:.2f} %" for k, v in card.accuracies.items()),
+        "accuracies": ", ".join(in_percent(card.accuracies, MEASURES)),
         "trained with": in_words(card.versions),
         "shown": shown.what if shown else None,
         "seed": settings.seed,

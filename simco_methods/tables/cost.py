@@ -16,6 +16,7 @@ from simco_methods.machine import hardware
 from simco_methods.progress import duration
 from simco_methods.tables.cells import Cell
 from simco_methods.tables.probe import Probes, Speed, kind, probe
+from simco_methods.wording import count
 
 
 def fetch(cfgs: Sequence[DictConfig]) -> None:
@@ -86,11 +87,6 @@ def _sum_up(cells: Sequence[Cell], speeds: Sequence[Speed], jobs: int, out: Path
         )
     for why, number in Counter(speed.error for speed in speeds if speed.error).items():
         yield f"  no estimate for {count(number, 'run')}: {why}"
-
-
-def count(number: int, what: str) -> str:
-    """A number of things."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _size(count: int) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from simco_methods.tables.cells import Cell, distinct
-from simco_methods.tables.cost import count, estimate, fetch
+from simco_methods.tables.cost import estimate, fetch
 from simco_methods.tables.definition import Table, read_scale, read_table, table_names
 from simco_methods.tables.launch import launch, launcher_name
 from simco_methods.tables.plan import (
@@ -25,6 +25,7 @@ from simco_methods.tables.plan import (
 )
 from simco_methods.tables.present import report_plan
 from simco_methods.tables.watch import Watch
+from simco_methods.wording import count
 
 
 class Script:

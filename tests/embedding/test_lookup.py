@@ -9,8 +9,9 @@ import torch
 from PIL import Image
 
 from simco_methods.embedding import parquet, run
-from simco_methods.embedding.neighbours import Tile, draw_sheet, nearest, shortened
+from simco_methods.embedding.neighbours import Tile, draw_sheet, nearest
 from simco_methods.embedding.run import embed
+from simco_methods.wording import shortened
 from tests.embedding.conftest import draw, parsed
 from tests.embedding.test_embed import NAMES, expected
 
@@ -92,6 +93,6 @@ def test_sheets_of_any_shape():
 
 
 def test_long_names_lose_their_middle():
-    assert shortened("short") == "short"
+    assert shortened("short", 18) == "short"
     assert shortened("a" * 20 + "0123456789.png", 18) == "aaaaa…23456789.png"
     assert len(shortened("x" * 300, 18)) == 18
