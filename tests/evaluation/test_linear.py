@@ -312,7 +312,7 @@ def test_a_finished_folder_is_not_run_again(evaluated, digits_run, monkeypatch, 
     monkeypatch.setattr(Heads, "step", None)
     summary = linear(digits_run, *same)
     said = capsys.readouterr().out
-    assert "is not run again" in said and f"top-1 {summary['acc1']:.2f} %" in said
+    assert "is not run again" in said and f"linear accuracy {summary['acc1']:.2f} %" in said
     with pytest.raises(
         ValueError, match=r"another evaluation:\n  lr: \[10.0, 1.0\] there, \[0.2\]"
     ):
@@ -424,7 +424,8 @@ def test_training_images_among_the_test_images_are_noted(digits_run, tmp_path): 
     custom = "data.dataset=custom", *paths
     found = linear(digits_run, "lr=1", "epochs=1", *custom, f"out={tmp_path / 'out'}")
     assert found["notes"] == [
-        "1 of 5 test images are training images, too: accuracies are not of new images"
+        "top-5 accuracies are left out: with 2 classes they are always 100 %",
+        "1 of 5 test images are training images, too: accuracies are not of new images",
     ]
 
 
@@ -445,6 +446,6 @@ def test_a_state_that_is_not_whole(digits_run, tmp_path):  # noqa: F811
 def test_as_a_command(digits_run, tmp_path):  # noqa: F811
     run = run_script("-m", "simco_methods.linear", digits_run, "lr=1", "epochs=1", cwd=tmp_path)
     assert run.returncode == 0, run.stderr
-    assert "frozen: top-1" in run.stdout.splitlines()[-1]
+    assert "linear accuracy " in run.stdout.splitlines()[-1]
     wrong = run_script("-m", "simco_methods.linear", digits_run, "lrs=1", cwd=tmp_path)
     assert wrong.returncode == 1 and "did you mean lr?" in wrong.stderr
