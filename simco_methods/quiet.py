@@ -19,3 +19,18 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(disabled)
+
+
+@contextmanager
+def without_logged(part: str) -> Iterator[None]:
+    """Without what is logged to the root logger and has ``part`` in it."""
+
+    def kept(record: logging.LogRecord) -> bool:
+        return part not in record.getMessage()
+
+    root = logging.getLogger()
+    root.addFilter(kept)
+    try:
+        yield
+    finally:
+        root.removeFilter(kept)

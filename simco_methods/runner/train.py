@@ -28,6 +28,7 @@ from simco_methods.data.workers import end_workers
 from simco_methods.files import write_json
 from simco_methods.machine import hardware
 from simco_methods.methods import find_method
+from simco_methods.quiet import without_logged
 from simco_methods.runner.account import (
     chance_notes,
     closing,
@@ -254,7 +255,8 @@ def build_model(parsed: DictConfig) -> LightningModule:
         ValueError: settings that the method refuses, by name.
     """
     seed_everything(parsed.seed, workers=True)
-    with refusals_named(parsed.method):
+    # solo-learn says so of every schedule by steps; a run here goes on with its own.
+    with refusals_named(parsed.method), without_logged("Using scheduler_interval=step"):
         model = find_method(parsed.method)(parsed.copy())
     if not parsed.performance.disable_channel_last:
         model = model.to(memory_format=torch.channels_last)

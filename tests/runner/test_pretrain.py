@@ -325,7 +325,9 @@ def test_the_untrained_encoder_is_measured_after_training(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("loader, precision", [("workers", "32-true"), ("device", "bf16-mixed")])
-def test_nothing_is_warned_of_that_a_user_cannot_change(loader, precision, tmp_path, recwarn):
+def test_nothing_is_warned_of_that_a_user_cannot_change(
+    loader, precision, tmp_path, recwarn, caplog
+):
     """Of more workers than cores, epochs shorter than between two logs, a summary of the model."""
     changes = {"data__num_workers": 4, "log_every_n_steps": 50, "precision": precision}
     cfg = quick("digits/simco", tmp_path, data__loader=loader, knn_eval__offline=True, **changes)
@@ -333,6 +335,7 @@ def test_nothing_is_warned_of_that_a_user_cannot_change(loader, precision, tmp_p
     run.fit()
     ignored = (DeprecationWarning, FutureWarning)  # of other libraries, which Python hides
     assert [str(w.message) for w in recwarn if not issubclass(w.category, ignored)] == []
+    assert [record.getMessage() for record in caplog.records] == []
     assert run.trainer.log_every_n_steps == 3
 
 
