@@ -104,7 +104,7 @@ def labelled_by_file(
                 unread.setdefault(label, Counter())[ending_of(name)] += 1
             elif not there:
                 faults.append(f"line {line}: there is no {printable(name)} in {printable(folder)}")
-        elif other is not None and os.path.exists(other / name):
+        elif other is not None and place(there := other / name) != key and os.path.exists(there):
             faults.append(
                 f"line {line}: {printable(name)} is in {printable(folder)} and in "
                 f"{printable(other)}; name it from the folder of the label file"

@@ -142,7 +142,13 @@ def test_one_file_for_both_folders(tmp_path):
     file = tmp_path / "all.csv"
     data = custom(tmp_path / "train", val_path=str(tmp_path / "val"), labels=str(file))
     data.val_labels = data.labels
-    for names in ("a.png", "b.png", "c.png"), ("train/a.png", "train/b.png", "val/c.png"):
+    below = ("train/a.png", "train/b.png", "val/c.png")
+    for names in (
+        ("a.png", "b.png", "c.png"),
+        below,
+        [f"{tmp_path}/{name}" for name in below],
+        [f"../{name}" for name in below],
+    ):
         rows = zip(names, ("dog", "cat", "dog"), strict=True)
         file.write_text("".join(f"{name},{label}\n" for name, label in rows))
         train, val = read_images(data)
