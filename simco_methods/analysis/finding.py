@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.ticker import LogFormatter
 from torch import Tensor
 
 from simco_methods.files import whole, write_csv, write_json
@@ -112,7 +113,14 @@ def canvas(width: float, height: float) -> Figure:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG, whole or not at all."""
-    for text in figure.findobj(Text):
+    powers = {
+        label
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        if isinstance(axis.get_major_formatter(), LogFormatter)
+        for label in axis.get_ticklabels(which="both")
+    }
+    for text in {*figure.findobj(Text)} - powers:
         text.set_parse_math(False)  # names of runs, classes and files may hold $
     with whole(path) as part, warnings.catch_warnings():
         # Of characters that matplotlib's font lacks; they show as boxes.

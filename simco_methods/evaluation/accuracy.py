@@ -102,8 +102,7 @@ class Scores:
         axes.set_ylabel("true class")
         axes.set_title(title)
         if count <= _NAMED:
-            # A name may hold what matplotlib would read as a formula.
-            names = [name.replace("$", r"\$")[:24] for name in self.classes]
+            names = [name[:24] for name in self.classes]
             axes.set_xticks(range(count), names, rotation=60, ha="right", rotation_mode="anchor")
             axes.set_yticks(range(count), names)
         if count <= _NUMBERED:

@@ -93,7 +93,7 @@ class Grid:
         axes.minorticks_off()
         axes.set_xlabel("k")
         axes.set_ylabel("top-1 accuracy (%)")
-        axes.set_title(title.replace("$", r"\$"), fontsize="medium")
+        axes.set_title(title, fontsize="medium")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
         save_figure(figure, path)
