@@ -90,15 +90,15 @@ def _facts(samples: Samples) -> dict[str, Any]:
     }
 
 
-def _settings() -> type:
-    from simco_methods.analysis.settings import Settings
-
-    return Settings
-
-
 def main() -> None:
     """Entry point."""
-    run_command("simco-analyze", __doc__, _settings, analyze, ("CKPT",))
+    run_command(
+        "simco-analyze",
+        __doc__,
+        "simco_methods.analysis.settings:Settings",
+        "simco_methods.analyze:analyze",
+        ("CKPT",),
+    )
 
 
 if __name__ == "__main__":

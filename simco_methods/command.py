@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from pkgutil import resolve_name
 
 from simco_methods import __version__
 from simco_methods.choice import check_host
@@ -15,8 +15,8 @@ HELP = ("-h", "--help")
 def run_command(
     program: str,
     doc: str,
-    settings: Callable[[], type],
-    run: Callable[..., Any],
+    settings: str,
+    run: str,
     things: Sequence[str] = ("ENCODER",),
 ) -> None:
     """Entry point of a command: its usage, its errors as one message, its exit status.
@@ -24,16 +24,17 @@ def run_command(
     Args:
         program: its name.
         doc: of its module: a title, and examples from the third line on.
-        settings: imports the dataclass of its settings (see :mod:`simco_methods.settings`), which
-            must not load torch: help and a misspelt setting are said at once.
-        run: is called with the things and the settings.
+        settings: ``module:name`` of the dataclass of its settings, see
+            :mod:`simco_methods.settings`; the module must not load torch: help and a misspelt
+            setting are said at once.
+        run: ``module:name`` of what is called with the things and the settings.
         things: what is named beside the settings.
     """
     arguments = sys.argv[1:]
     try:
         from simco_methods.settings import described, parse_settings, split_arguments, usage
 
-        kind = settings()
+        kind = resolve_name(settings)
         if not arguments or {*HELP} & {*arguments}:
             examples = doc.split("\n", 2)[2].strip("\n")
             text = f"{usage(program, things)}\n\n{examples}\n\n{described(kind)}"
@@ -49,8 +50,10 @@ def run_command(
 
         with Progress("loading PyTorch", patience=LINE_SECONDS):
             check_host(program)
-            import simco_methods.encoder  # noqa: F401
-        run(*named, parsed)
+            import simco_methods.encoder.loading  # noqa: F401
+
+            function = resolve_name(run)
+        function(*named, parsed)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"{program}: {error}")
     except (MemoryError, RuntimeError) as error:

@@ -7,26 +7,18 @@ simco-embed ENCODER photos query=cat.jpg neighbours=20                  # neighb
 
 from __future__ import annotations
 
-from typing import Any
-
 from simco_methods.command import run_command
-
-
-def _settings() -> type:
-    from simco_methods.embedding.settings import EmbedSettings
-
-    return EmbedSettings
-
-
-def _run(*given: Any) -> None:
-    from simco_methods.embedding.run import embed
-
-    embed(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-embed", __doc__, _settings, _run, ("ENCODER", "FOLDER"))
+    run_command(
+        "simco-embed",
+        __doc__,
+        "simco_methods.embedding.settings:EmbedSettings",
+        "simco_methods.embedding.run:embed",
+        ("ENCODER", "FOLDER"),
+    )
 
 
 if __name__ == "__main__":

@@ -56,15 +56,14 @@ def _seen(card: Any) -> str:
     return f"images of {card.preprocessing.size} pixels, {trained}"
 
 
-def _settings() -> type:
-    from simco_methods.encoder.export_settings import ExportSettings
-
-    return ExportSettings
-
-
 def main() -> None:
     """Entry point."""
-    run_command("simco-export", __doc__, _settings, export)
+    run_command(
+        "simco-export",
+        __doc__,
+        "simco_methods.encoder.export_settings:ExportSettings",
+        "simco_methods.export:export",
+    )
 
 
 if __name__ == "__main__":

@@ -8,26 +8,17 @@ simco-knn ENCODER queries=train distance=cosine,euclidean memory_mib=64
 
 from __future__ import annotations
 
-from typing import Any
-
 from simco_methods.command import run_command
-
-
-def _settings() -> type:
-    from simco_methods.evaluation.knn_settings import KNNSettings
-
-    return KNNSettings
-
-
-def _run(*given: Any) -> None:
-    from simco_methods.evaluation.knn import knn
-
-    knn(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-knn", __doc__, _settings, _run)
+    run_command(
+        "simco-knn",
+        __doc__,
+        "simco_methods.evaluation.knn_settings:KNNSettings",
+        "simco_methods.evaluation.knn:knn",
+    )
 
 
 if __name__ == "__main__":

@@ -127,15 +127,14 @@ def _closing(summary: dict[str, Any], path: Path) -> str:
     )
 
 
-def _settings() -> type:
-    from simco_methods.evaluation.linear_settings import LinearSettings
-
-    return LinearSettings
-
-
 def main() -> None:
     """Entry point."""
-    run_command("simco-linear", __doc__, _settings, linear)
+    run_command(
+        "simco-linear",
+        __doc__,
+        "simco_methods.evaluation.linear_settings:LinearSettings",
+        "simco_methods.linear:linear",
+    )
 
 
 if __name__ == "__main__":

@@ -7,26 +7,17 @@ simco-transfer ENCODER data=datasets features=streamed untrained=false
 
 from __future__ import annotations
 
-from typing import Any
-
 from simco_methods.command import run_command
-
-
-def _settings() -> type:
-    from simco_methods.evaluation.transfer_settings import TransferSettings
-
-    return TransferSettings
-
-
-def _run(*given: Any) -> None:
-    from simco_methods.evaluation.transfer import transfer
-
-    transfer(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-transfer", __doc__, _settings, _run)
+    run_command(
+        "simco-transfer",
+        __doc__,
+        "simco_methods.evaluation.transfer_settings:TransferSettings",
+        "simco_methods.evaluation.transfer:transfer",
+    )
 
 
 if __name__ == "__main__":

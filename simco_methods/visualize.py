@@ -7,26 +7,17 @@ simco-visualize ENCODER data.dataset=custom data.train_path=photos method=tsne i
 
 from __future__ import annotations
 
-from typing import Any
-
 from simco_methods.command import run_command
-
-
-def _settings() -> type:
-    from simco_methods.looking.settings import VisualizeSettings
-
-    return VisualizeSettings
-
-
-def _run(*given: Any) -> None:
-    from simco_methods.looking.run import visualize
-
-    visualize(*given)
 
 
 def main() -> None:
     """Entry point."""
-    run_command("simco-visualize", __doc__, _settings, _run)
+    run_command(
+        "simco-visualize",
+        __doc__,
+        "simco_methods.looking.settings:VisualizeSettings",
+        "simco_methods.looking.run:visualize",
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,19 @@ class Settings:
     config: DictConfig = field(default_factory=lambda: OmegaConf.create({}))
 
 
+@pytest.fixture
+def command(monkeypatch):
+    """Calls ``simco-x THING``, whose settings and function are given."""
+
+    def call(thing, kind, run):
+        monkeypatch.setattr(sys, "argv", ["simco-x", thing])
+        named = {"settings": kind, "run": run}
+        monkeypatch.setattr("simco_methods.command.resolve_name", named.get)
+        run_command("simco-x", "", "settings", "run")
+
+    return call
+
+
 @pytest.mark.parametrize("value", ["*1", "[1", "@x", "???", "${none}", "\udcff"])
 def test_what_yaml_cannot_read_is_one_message(value):
     with pytest.raises(ValueError, match="cannot be read as YAML") as raised:
@@ -99,23 +112,21 @@ def test_settings_and_what_is_named_in_any_order(tmp_path, monkeypatch):
             split(*arguments)
 
 
-def test_an_interruption_while_modules_are_loaded_has_its_status(monkeypatch):
+def test_an_interruption_while_modules_are_loaded_has_its_status(command, monkeypatch):
     def interrupted(program):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("simco_methods.command.check_host", interrupted)
-    monkeypatch.setattr(sys, "argv", ["simco-x", "photos"])
     with pytest.raises(SystemExit) as ended:
-        run_command("simco-x", "", lambda: Settings, lambda thing, settings: None)
+        command("photos", Settings, lambda thing, settings: None)
     assert ended.value.code == 130
 
 
-def test_a_name_that_is_no_unicode_is_printed(monkeypatch, capfdbinary):
+def test_a_name_that_is_no_unicode_is_printed(command, monkeypatch, capfdbinary):
     stdout = open(os.dup(1), "w", encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", stdout)
-    monkeypatch.setattr(sys, "argv", ["simco-x", "photos\udcff"])
     with stdout:
-        run_command("simco-x", "", lambda: Settings, lambda thing, settings: print(thing))
+        command("photos\udcff", Settings, lambda thing, settings: print(thing))
     assert capfdbinary.readouterr().out == rb"photos\udcff" + b"\n"
 
 
@@ -163,14 +174,13 @@ class LoaderSettings(Settings):
         ),
     ],
 )
-def test_short_memory_is_one_message(error, kind, message, monkeypatch):
+def test_short_memory_is_one_message(error, kind, message, command, monkeypatch):
     def raises(thing, settings):
         raise error
 
     monkeypatch.setattr("simco_methods.settings.parse_settings", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["simco-x", "photos"])
     with pytest.raises(SystemExit) as ended:
-        run_command("simco-x", "", lambda: kind, raises)
+        command("photos", kind, raises)
     assert ended.value.code == f"simco-x: out of memory {message}"
 
 
