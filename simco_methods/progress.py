@@ -57,9 +57,14 @@ class Progress:
         self._lines = shown and not on_terminal()
         self._bar: tqdm[Any] | None = None
         if shown and not self._lines:
-            self._bar = tqdm(desc=title, total=total, initial=done, unit=f" {unit}", leave=False)
-            if total is None:
-                self._bar.bar_format = _UNCOUNTED
+            self._bar = tqdm(
+                desc=title,
+                total=total,
+                initial=done,
+                unit=f" {unit}",
+                leave=False,
+                bar_format=_UNCOUNTED if total is None else None,
+            )
 
     def update(self, count: int = 1) -> None:
         """``count`` more are done."""
