@@ -301,10 +301,9 @@ def load_images(data: DictConfig, split: str, classes: Sequence[str] | None = No
         FileNotFoundError: data that is not there, with the path and what would bring it.
         ValueError: an unknown data set, or folders, labels or shares that do not fit it.
     """
-    with Progress(f"listing the {split} images"):
-        if held_share(data) is None:
-            return _of_split(_all_images(data, split, classes), data, split)
-        return _held_out(data)[split == "val"]
+    if held_share(data) is None:
+        return _of_split(_all_images(data, split, classes), data, split)
+    return _held_out(data)[split == "val"]
 
 
 def _held_out(data: DictConfig) -> tuple[ImageSet, ImageSet]:
@@ -318,7 +317,8 @@ def _all_images(data: DictConfig, split: str, classes: Sequence[str] | None = No
     if data.dataset not in DATASETS:
         raise ValueError(f"data.dataset={data.dataset!r} is none of {', '.join(DATASETS)}")
     info = DATASETS[data.dataset]
-    images = info.load(data, split, classes)
+    with Progress(f"listing the {split} images"):
+        images = info.load(data, split, classes)
     if images.classes and info.num_classes not in (None, len(images.classes)):
         file = data.get(_LABELS[split])
         raise ValueError(
@@ -354,19 +354,26 @@ def read_images(data: DictConfig) -> tuple[ImageSet, ImageSet | None]:
     Raises:
         FileNotFoundError, ValueError: see :func:`load_images`.
     """
+    train, val = train_and_val(data, "; for images without labels set data.no_labels=true")
+    if val is not None:
+        val.notes.extend(shared_images(train, val))
+    return train, val
+
+
+def train_and_val(data: DictConfig, advice: str = "") -> tuple[ImageSet, ImageSet | None]:
+    """Both splits of :func:`load_images`; None where there is nothing to validate on.
+
+    Args:
+        data: see :func:`load_images`.
+        advice: ends what is said of training images that are in no class folders.
+    """
     try:
-        if has_validation(data) and held_share(data) is not None:
-            with Progress("listing the images"):
-                return _held_out(data)
+        if held_share(data) is not None:
+            return _held_out(data)
         train = load_images(data, "train")
     except (NoClassFolders, LooseImages) as error:
-        advice = "; for images without labels set data.no_labels=true"
         raise error.advised(error.advice + advice) from error
-    if not has_validation(data):
-        return train, None
-    val = load_images(data, "val", train.classes)
-    val.notes.extend(shared_images(train, val))
-    return train, val
+    return train, load_images(data, "val", train.classes) if has_validation(data) else None
 
 
 def class_names(data: DictConfig) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -152,14 +153,14 @@ def folder_images(
     if loose:
         raise LooseImages(
             f"{printable(folder)} holds {loose} images beside its class folders "
-            f"({_listed(list(per_class)[:5])})"
+            f"({listed(per_class)})"
         )
     names = list(classes) if classes is not None else list(per_class)
     number = {name: row for row, name in enumerate(names)}
     unknown = sorted(set(per_class) - set(number))
     if unknown:
         raise ValueError(
-            f"{printable(folder)} has the class folders {_listed(unknown)}, which the training "
+            f"{printable(folder)} has the class folders {listed(unknown)}, which the training "
             "images lack (a class folder in which no image can be read is no class)"
         )
     paths = [path for found in per_class.values() for path in found]
@@ -184,6 +185,12 @@ def _is_folder(entry: os.DirEntry) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself
         return False
+
+
+def listed(names: Collection[str]) -> str:
+    """``a, b, c``, the first five of them."""
+    shown = ", ".join(map(printable, islice(names, _SHOWN)))
+    return shown + (", ..." if len(names) > _SHOWN else "")
 
 
 def endings(others: Mapping[str, int]) -> str:
@@ -234,10 +241,6 @@ def _hint(others: Mapping[str, int]) -> str:
     there = {name: [end for end in ENDINGS[name] if end in others] for name in INSTALL}
     hints = [f"to read {', '.join(ends)}: {INSTALL[name]}" for name, ends in there.items() if ends]
     return "; ".join([*hints, "or convert them to JPEG"]) if hints else ""
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(printable, names))
 
 
 def _not_read(others: Mapping[str, int]) -> str:

@@ -19,6 +19,7 @@ from simco_methods.data.folders import (
     image_files,
     left_out_classes,
     left_out_lines,
+    listed,
 )
 from simco_methods.data.images import UNLABELLED, ImageSet
 
@@ -127,9 +128,9 @@ def labelled_by_file(
     number = _numbers(names)
     unknown = sorted({label for _, label in kept if label and number(label) is None})
     if unknown:
-        shown = ", ".join(map(printable, unknown[:_SHOWN])) + ", ..." * (len(unknown) > _SHOWN)
         raise ValueError(
-            f"{printable(file)} has {len(unknown)} class(es) that the training images lack: {shown}"
+            f"{printable(file)} has {len(unknown)} class(es) that the training images lack: "
+            f"{listed(unknown)}"
         )
     labels = [number(label) if label else UNLABELLED for _, label in kept]
     if place(file).startswith(inside):

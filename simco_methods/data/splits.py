@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from simco_methods.data.decode import printable
-from simco_methods.data.folders import Places, class_folders, image_files
+from simco_methods.data.folders import Places, class_folders, image_files, listed
 from simco_methods.data.images import UNLABELLED, ImageSet
 
 # How folders of a split are called, in any case; of several the first in this order.
@@ -112,11 +112,7 @@ def classes_below(root: Path, classes: Sequence[str]) -> list[str]:
     if len(below) < 2 or len(set(below)) > 1 or len(below[0]) < 2:
         return []
     return [
-        f"the classes are the folders right in {printable(root)} ({_listed(classes)}), and each "
-        f"of them has the same subfolders ({_listed(below[0])}): if those are the classes, name "
+        f"the classes are the folders right in {printable(root)} ({listed(classes)}), and each "
+        f"of them has the same subfolders ({listed(below[0])}): if those are the classes, name "
         "one of the former"
     ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(map(printable, names[:5])) + (", ..." if len(names) > 5 else "")

@@ -58,21 +58,7 @@ class EvaluationSettings(EncoderSettings):
         return replace(sides, notes=[*sides.notes, note])
 
 
-# Keys data.* that say which images; the others are of a training.
-_IMAGES = (
-    "dataset",
-    "train_path",
-    "val_path",
-    "labels",
-    "val_labels",
-    "download",
-    "on_error",
-    "train_images_per_class",
-    "val_images_per_class",
-)
-
-
-# Of them, those of the training images.
+# Keys data.* that say which images, the first of the training images; the others are of a training.
 _OF_TRAIN_PATH = (
     "train_path",
     "val_path",
@@ -81,6 +67,7 @@ _OF_TRAIN_PATH = (
     "train_images_per_class",
     "val_images_per_class",
 )
+_IMAGES = ("dataset", *_OF_TRAIN_PATH, "download", "on_error")
 
 
 class NoImagesNamed(ValueError):
@@ -111,20 +98,17 @@ def evaluated_data(trained: DictConfig, given: DictConfig) -> DictConfig:
     folders = [f"data.{key}={given[key]}" for key in ("train_path", "val_path") if key in given]
     replaced = ("val_labels", "test_share") if "val_path" in given else ()
     known = [key for key in trained if key not in replaced]
-    if trained and "dataset" not in given and "train_path" not in given:
-        if trained.get("no_labels", False) and "labels" not in given:
-            raise ValueError(
-                "the encoder was trained on images without labels; name labelled ones by "
-                "data.dataset=custom data.train_path=FOLDER data.val_path=FOLDER, with a folder "
-                "for each class or a file of their labels, data.labels=FILE data.val_labels=FILE"
-            )
-        keys = (*_IMAGES, "test_share")
-        kept = OmegaConf.masked_copy(trained, [key for key in keys if key in known])
-        given = OmegaConf.merge(kept, given)
-    elif given.get("dataset", trained.get("dataset")) == trained.get("dataset"):
+    if given.get("dataset", trained.get("dataset")) == trained.get("dataset"):
         keys = ("dataset",)
         if "train_path" not in given:
-            keys += (*_OF_TRAIN_PATH, "test_share")
+            if trained.get("no_labels", False) and "labels" not in given:
+                raise ValueError(
+                    "the encoder was trained on images without labels; name labelled ones by "
+                    "data.dataset=custom data.train_path=FOLDER data.val_path=FOLDER, with a "
+                    "folder for each class or a file of their labels, data.labels=FILE "
+                    "data.val_labels=FILE"
+                )
+            keys = (*_IMAGES, "test_share")
         kept = OmegaConf.masked_copy(trained, [key for key in keys if key in known])
         given = OmegaConf.merge(kept, given)
     if given.get("dataset") is None:

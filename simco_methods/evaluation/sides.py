@@ -10,12 +10,12 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from simco_methods.data import load_images
-from simco_methods.data.datasets import held_share
+from simco_methods.data.datasets import held_share, train_and_val
 from simco_methods.data.decode import printable, shell_word
-from simco_methods.data.folders import LooseImages, NoClassFolders, SplitFolders
+from simco_methods.data.folders import LooseImages, NoClassFolders, SplitFolders, listed
 from simco_methods.data.images import UNLABELLED, ImageSet
 from simco_methods.data.readable import leave_out_unreadable, left_out_line
-from simco_methods.data.splits import hold_out, stratified
+from simco_methods.data.splits import stratified
 
 _NEEDED = ": an evaluation needs a folder for each class"
 
@@ -63,12 +63,11 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
             f"test_share={test_share}: {data.dataset} has images to test on"
             + (f", data.val_path={data.val_path}" if data.get("val_path") else "")
         )
-    train = _read(OmegaConf.merge(data, {"test_share": None}), "train")
-    if apart:
-        test = _read(data, "val", train.classes)
-    elif share is not None:
-        train, test = hold_out(train, share)
-    else:
+    try:
+        train, test = train_and_val(OmegaConf.merge(data, {"test_share": share}))
+    except (NoClassFolders, LooseImages) as error:
+        raise error.advised(_NEEDED + error.advice) from error
+    if test is None:
         train_path = shell_word(str(data.get("train_path")))
         raise ValueError(
             f"there is nothing to test on: set data.val_path to a folder like "
@@ -98,11 +97,8 @@ def read_sides(data: DictConfig, test_share: float | None, fraction: float | Non
 def lacking(what: str, images: ImageSet) -> list[str]:
     """A note of the classes that no image is of, if there are any; ``what`` has the images."""
     counts = np.bincount(images.labels, minlength=len(images.classes))
-    names = [printable(name) for name, n in zip(images.classes, counts, strict=True) if not n]
-    if not names:
-        return []
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return [f"{what} lack {len(names)} class(es): {shown}"]
+    names = [name for name, n in zip(images.classes, counts, strict=True) if not n]
+    return [f"{what} lack {len(names)} class(es): {listed(names)}"] if names else []
 
 
 def labelled_folder(
@@ -134,13 +130,6 @@ def folder_advice() -> Iterator[None]:
         raise error.advised(_NEEDED) from error
     except SplitFolders as error:
         raise error.advised("; name one of them") from error
-
-
-def _read(data: DictConfig, split: str, classes: Sequence[str] | None = None) -> ImageSet:
-    try:
-        return load_images(data, split, classes)
-    except (NoClassFolders, LooseImages) as error:
-        raise error.advised(_NEEDED + error.advice) from error
 
 
 def _labelled(images: ImageSet, data: DictConfig, split: str, notes: list[str]) -> ImageSet:

@@ -13,7 +13,6 @@ from simco_methods.data import read_images
 from simco_methods.data.images import ImageSet
 from simco_methods.data.splits import stratified
 from simco_methods.encoder import load_encoder
-from simco_methods.evaluation import sides as module
 from simco_methods.evaluation.settings import EvaluationSettings, evaluated_data
 from simco_methods.evaluation.sides import labelled_folder, read_sides
 from simco_methods.settings import parse_settings
@@ -81,25 +80,25 @@ def test_a_fraction_is_of_the_training_images_and_solo_learn_s(tmp_path):
 def test_images_without_labels_are_left_out(monkeypatch):
     """STL-10 has 100,000 of them among its training images."""
 
-    def load_images(data, split, classes):
+    def load_images(data, split, classes=None):
         found = images(4, 4)
         if split == "train":
             found.labels[::2] = -1
         return found
 
-    monkeypatch.setattr(module, "load_images", load_images)
+    monkeypatch.setattr("simco_methods.data.datasets.load_images", load_images)
     found = read_sides(custom("there", "too"), None, None)
     assert found.train.labels.tolist() == [0, 0, 1, 1] and len(found.train.images) == 4
     assert len(found.test) == 8
 
 
 def test_no_label_at_all(monkeypatch):
-    def load_images(data, split, classes):
+    def load_images(data, split, classes=None):
         found = images(4, 4)
         found.labels[:] = -1
         return found
 
-    monkeypatch.setattr(module, "load_images", load_images)
+    monkeypatch.setattr("simco_methods.data.datasets.load_images", load_images)
     with pytest.raises(ValueError, match="^no image of data.train_path=there has a label$"):
         read_sides(custom("there", "too"), None, None)
 
