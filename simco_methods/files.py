@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None
+
+_PERCENT = re.compile(r"(^|_)acc[15]$|per_class$")
 
 
 def user_path(text: str) -> Path:
@@ -40,6 +43,26 @@ def whole(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def rounded(node: Any, name: str = "") -> Any:
+    """Numbers as they are read: accuracies in percent to 4 decimals, others to 8 significant
+    digits, which is what a float32 holds.
+
+    For what was measured and is written for people; what a program takes up again stays exact.
+
+    Args:
+        node: a number, or mappings and sequences of them; other values stay as they are.
+        name: the key that it has, which tells accuracies; an accuracy's mapping is one of classes.
+    """
+    percent = _PERCENT.search(name) is not None
+    if isinstance(node, Mapping):
+        return {key: rounded(value, name if percent else str(key)) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [rounded(value, name) for value in node]
+    if not isinstance(node, float) or not math.isfinite(node):
+        return node
+    return round(float(node), 4) if percent else float(f"{node:.8g}")
+
+
 def write_text(path: Path, content: str) -> None:
     """Writes a file whole or not at all."""
     with whole(path) as part:
@@ -52,12 +75,13 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a CSV file whole or not at all, with all columns that any row has."""
+    """Writes a CSV file whole or not at all, with all columns that any row has, its numbers
+    :func:`rounded`."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(rounded(row) for row in rows)
     write_text(path, text.getvalue())
 
 

@@ -81,3 +81,19 @@ def test_a_folder_that_a_killed_process_began_is_written_whole(tmp_path):
     with together(tmp_path / "new") as part:
         (part / "b.txt").write_text("all")
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["b.txt"]
+
+
+def test_numbers_are_written_as_they_are_read(tmp_path):
+    """Accuracies to 4 decimals; of others all that a float32 holds, also next to 1."""
+    row = {"val_acc1": 100 * 2 / 3, "knn_acc5": 29.16666603088379, "loss": 3.9241917133331299}
+    row |= {"train_penalty_entropy": 0.9999998211860657, "epoch": 3, "lr": 1e-7 / 3, "name": "x"}
+    write_csv(tmp_path / "a.csv", [row, {"val_acc1": float("nan")}])
+    lines = (tmp_path / "a.csv").read_text().splitlines()
+    assert lines[1] == "66.6667,29.1667,3.9241917,0.99999982,3,3.3333333e-08,x"
+    assert lines[2].startswith("nan,")
+    found = rounded({"last": {"acc1": 200 / 3}, "per_class": {"a loss": 200 / 3}, "all": [200 / 3]})
+    assert found == {
+        "last": {"acc1": 66.6667},
+        "per_class": {"a loss": 66.6667},
+        "all": [66.666667],
+    }

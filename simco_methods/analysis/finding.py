@@ -48,7 +48,7 @@ class Finding:
     def write(self, folder: Path) -> list[Path]:
         """Writes CSV, JSON and PNGs; returns the figures' paths."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_csv(folder / f"{self.name}.csv", [_six_digits(row) for row in self.rows])
+        write_csv(folder / f"{self.name}.csv", self.rows)
         content = {"summary": self.summary, "rows": [dict(row) for row in self.rows]}
         write_json(folder / f"{self.name}.json", {"title": self.title, **content})
         paths = []
@@ -56,10 +56,6 @@ class Finding:
             paths.append(folder / f"{self.name}{'-' if suffix else ''}{suffix}.png")
             save_figure(figure, paths[-1])
         return paths
-
-
-def _six_digits(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: f"{v:.6g}" if isinstance(v, float) else v for key, v in row.items()}
 
 
 # W as written to its log-odds; beyond 0.99 by what it lacks to 1.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simco_methods.data.transforms import Preprocessing
+from simco_methods.files import rounded
 
 FORMAT = 1
 # Keys of a configuration that tell where a run was made, not what it is.
@@ -63,7 +64,10 @@ class Card:
     def to_json(self) -> dict[str, Any]:
         """The content of a card's file, without the paths of the machine that it is written on."""
         settings = {k: v for k, v in self.settings.items() if k not in _PLACES}
-        content = dataclasses.asdict(replace(self, settings=_without_places(settings)))
+        accuracies = rounded(self.accuracies)
+        content = dataclasses.asdict(
+            replace(self, settings=_without_places(settings), accuracies=accuracies)
+        )
         return {"format": FORMAT, **content}
 
     @classmethod

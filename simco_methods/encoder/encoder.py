@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from simco_methods.data.decode import as_rgb, eight_bits, read_rgb
 from simco_methods.data.folders import folder_images
 from simco_methods.encoder.card import Card
+from simco_methods.wording import count
 
 
 class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, nn.Module):
@@ -50,6 +51,14 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
     def features(self) -> int:
         """F, how many numbers an image becomes."""
         return self.card.features
+
+    def __repr__(self, N_CHAR_MAX: int = 0) -> str:  # scikit-learn's asks for a length
+        """On one line: ``Encoder(resnet18, 512 features, 32 px, simco on cifar10)``."""
+        card = self.card
+        trained = " on ".join(filter(None, (card.method, card.dataset)))
+        facts = [card.backbone, count(card.features, "feature"), f"{card.preprocessing.size} px"]
+        facts += [trained, "normalize=True" if self.normalize else ""]
+        return f"Encoder({', '.join(filter(None, facts))})"
 
     @property
     def device(self) -> torch.device:

@@ -76,7 +76,7 @@ class Scores:
         write_csv(
             folder / "per_class.csv",
             [
-                {"class": name, "images": sum(row), "right": row[i], "acc1": round(float(acc), 4)}
+                {"class": name, "images": sum(row), "right": row[i], "acc1": float(acc)}
                 for i, ((name, row), acc) in enumerate(zip(named, self.per_class, strict=True))
             ],
         )

@@ -15,7 +15,7 @@ from simco_methods.evaluation.bank import BankAndQueries, bank_and_queries
 from simco_methods.evaluation.grid import cells_of, measure
 from simco_methods.evaluation.knn_settings import KNNSettings
 from simco_methods.evaluation.loading import bank_and_query_features, check_finite, evaluation_data
-from simco_methods.files import together, write_csv, write_json
+from simco_methods.files import rounded, together, write_csv, write_json
 from simco_methods.machine import hardware, versions
 from simco_methods.measures import name_of
 
@@ -61,8 +61,8 @@ def knn(source: str, settings: KNNSettings) -> Path:
     summary = {
         **facts,
         "notes": list(images.notes),
-        "standard": {**dataclasses.asdict(grid.standard), **grid.scores.summary()},
-        "results": grid.rows(),
+        "standard": rounded({**dataclasses.asdict(grid.standard), **grid.scores.summary()}),
+        "results": rounded(grid.rows()),
         "settings": {
             **dataclasses.asdict(settings),
             "config": OmegaConf.to_container(settings.config),

@@ -15,7 +15,7 @@ from simco_methods.evaluation.linear import LinearResult
 from simco_methods.evaluation.linear_settings import LinearSettings
 from simco_methods.evaluation.linear_training import StateFile
 from simco_methods.evaluation.sides import Sides
-from simco_methods.files import whole, write_csv, write_json
+from simco_methods.files import rounded, whole, write_csv, write_json
 from simco_methods.machine import hardware, versions
 from simco_methods.measures import accuracies
 
@@ -92,8 +92,9 @@ class LinearFolder:
             "hardware": hardware(self.encoder.device, 1),
             "versions": versions(),
             "encoder": {k: v for k, v in known.items() if k not in ("format", "settings")},
-            "identity": self.identity,
         }
+        # The identity is compared, to the last digit.
+        summary = {**rounded(summary), "identity": self.identity}
         write_json(path / "summary.json", summary)
         self.state.path.unlink(missing_ok=True)
         return summary

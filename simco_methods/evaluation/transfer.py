@@ -22,6 +22,7 @@ from simco_methods.evaluation.local import LocalDataset
 from simco_methods.evaluation.sides import Sides
 from simco_methods.evaluation.transfer_settings import TransferSettings
 from simco_methods.evaluation.transfer_table import SHOWN, ResultsTable
+from simco_methods.files import rounded
 from simco_methods.host.knn import knn_accuracy
 from simco_methods.measures import accuracies, in_percent, name_of, no_top5
 from simco_methods.options import STANDARD_TEMPERATURE
@@ -127,7 +128,13 @@ def _row(
     )
     notes = [note for note in sides.notes if note not in of_images]
     notes += no_top5(len(sides.classes))
-    return {**images, **found, "notes": notes, "image_notes": of_images, "digests": digests}
+    return {
+        **images,
+        **rounded(found),
+        "notes": notes,
+        "image_notes": of_images,
+        "digests": digests,
+    }
 
 
 def _identity(encoder: Encoder, settings: TransferSettings) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from simco_methods.data import ImageSet, PretrainData, read_images
 from simco_methods.data.decode import UnreadableImage
 from simco_methods.data.readable import readable_only
 from simco_methods.data.workers import end_workers
-from simco_methods.files import write_json
+from simco_methods.files import rounded, write_json
 from simco_methods.machine import hardware
 from simco_methods.methods import find_method
 from simco_methods.quiet import without_logged
@@ -126,7 +126,7 @@ class Run:
             trained = self._knn() if self._measures_knn else {}
             draw_curves({cfg.name: self.recorder.history}, self.folder.curves, cfg.name)
             summary = summary_of(self, trained, started)
-            write_json(self.folder.summary, summary)
+            write_json(self.folder.summary, rounded(summary))
             self.folder.previous_checkpoint.unlink(missing_ok=True)
             print(closing(summary, self.folder), *chance_notes(self, summary), sep="\n", flush=True)
 

@@ -96,15 +96,15 @@ def end_loggers(trainer: Trainer) -> None:
 
 
 def _loggers(cfg: DictConfig, folder: RunFolder, first_step: int) -> list[Any]:
-    loggers: list[Any] = [
-        TensorBoardLogger(
-            folder.path,
-            name="tensorboard",
-            version="",
-            default_hp_metric=False,
-            purge_step=first_step,
-        )
-    ]
+    curves = TensorBoardLogger(
+        folder.path,
+        name="tensorboard",
+        version="",
+        default_hp_metric=False,
+        purge_step=first_step,
+    )
+    curves.hparams.update(OmegaConf.to_container(cfg))  # which it writes to hparams.yaml
+    loggers: list[Any] = [curves]
     if cfg.wandb.enabled:
         loggers.append(
             WandbLogger(

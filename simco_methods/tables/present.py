@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simco_methods.analysis.finding import panels, save_figure
-from simco_methods.files import write_csv, write_text
+from simco_methods.files import rounded, write_csv, write_text
 from simco_methods.machine import in_words
 from simco_methods.measures import MEASURES, name_of
 from simco_methods.page import facts_table, image, markdown_table, text, write_page
@@ -144,12 +144,14 @@ def _line(figure: Figure, table: Table) -> dict[str, Any]:
         "row": figure.row,
         "column": figure.column,
         "metric": table.metric,
-        "mean": figure.mean,
-        "std": figure.std,
+        "mean": rounded(figure.mean, table.metric),
+        "std": rounded(figure.std, table.metric),
         "n": len(figure.values),
         "missing": len(figure.missing),
         "paper": figure.paper,
-        "difference": _difference(figure) if table.like_the_paper else None,
+        "difference": (
+            rounded(_difference(figure), table.metric) if table.like_the_paper else None
+        ),
         **{key: figure.average(key) for key in ("knn_acc1", *_COSTS)},
     }
 

@@ -34,6 +34,16 @@ def test_pictures_arrays_and_paths_of_any_size_give_the_same(encoder, tmp_path):
     np.testing.assert_allclose(one.numpy()[0], features[3], rtol=1e-5, atol=1e-6)
 
 
+def test_it_is_shown_on_a_line(encoder):
+    assert repr(encoder) == "Encoder(micro_resnet, 16 features, 16 px)" == str(encoder)
+    known = encoder_of()
+    known.card.method, known.card.dataset, known.normalize = "simco", "cifar10", True
+    assert repr(known) == (
+        "Encoder(micro_resnet, 16 features, 16 px, simco on cifar10, normalize=True)"
+    )
+    assert "conv1" in repr(known.backbone)
+
+
 def test_the_digest_is_of_all_that_makes_features(encoder):
     same, other = encoder_of(), encoder_of(seed=1)
     assert same.digest() == encoder.digest() != other.digest()

@@ -89,6 +89,16 @@ def test_a_run_leaves_everything_behind(name, tmp_path, capsys):
     assert Image.open(folder / "curves.png").size[0] > 400
     assert list((folder / "tensorboard").glob("events*"))
     assert OmegaConf.load(folder / "config.yaml").method == cfg.method
+    settings = OmegaConf.load(folder / "tensorboard" / "hparams.yaml")
+    assert settings == OmegaConf.load(folder / "config.yaml")
+    # One name for each measure, explained once, and figures as they are read.
+    for measure in ("online accuracy", "online kNN", "kNN accuracy", "untrained kNN"):
+        assert said.count(f"  {measure}: ") == 1
+    figures = {**summary, **summary["last_epoch"]}
+    assert f"online kNN {figures['val_knn_acc1']:.2f} %" in said
+    assert f"kNN accuracy {figures['knn_acc1']:.2f} %, untrained kNN " in said
+    for key in ("val_acc1", "val_knn_acc5", "knn_acc1", "untrained_knn_acc1"):
+        assert figures[key] == round(figures[key], 4)
     checkpoint = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)
     assert checkpoint["simco_methods"]["config"]["method"] == cfg.method
     arguments = json.loads((folder / "checkpoints" / "args.json").read_text())
