@@ -6,7 +6,7 @@ import platform
 
 import pytest
 
-from simco_methods.files import together, whole, write_csv, write_json, write_text
+from simco_methods.files import rounded, together, whole, write_csv, write_json, write_text
 from tests.helpers import run_script
 
 
@@ -91,9 +91,7 @@ def test_numbers_are_written_as_they_are_read(tmp_path):
     lines = (tmp_path / "a.csv").read_text().splitlines()
     assert lines[1] == "66.6667,29.1667,3.9241917,0.99999982,3,3.3333333e-08,x"
     assert lines[2].startswith("nan,")
-    found = rounded({"last": {"acc1": 200 / 3}, "per_class": {"a loss": 200 / 3}, "all": [200 / 3]})
-    assert found == {
-        "last": {"acc1": 66.6667},
-        "per_class": {"a loss": 66.6667},
-        "all": [66.666667],
-    }
+    share = 200 / 3
+    found = rounded({"last": {"acc1": share}, "per_class": {"a loss": share}, "all": [share]})
+    expected = {"last": {"acc1": 66.6667}, "per_class": {"a loss": 66.6667}, "all": [66.666667]}
+    assert found == expected

@@ -318,7 +318,7 @@ def test_the_untrained_encoder_is_measured_after_training(tmp_path, monkeypatch)
     monkeypatch.setattr(train, "offline_knn", measured)
     folder = run.fit()
     assert epochs == [1]
-    untrained = {f"untrained_{key}": value for key, value in before.items()}
+    untrained = {f"untrained_{key}": round(value, 4) for key, value in before.items()}
     summary = json.loads((folder / "summary.json").read_text())
     assert summary.items() >= untrained.items() and summary["knn_acc1"] != before["knn_acc1"]
     checkpoint = folder / "checkpoints" / "last.ckpt"
