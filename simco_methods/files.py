@@ -123,8 +123,10 @@ def _part(folder: Path, name: str) -> Path:
 
 def _runs(process: int) -> bool:
     """Whether another process of that number may be there."""
-    if process == os.getpid() or os.name == "nt":
-        return process != os.getpid()  # there signal 0 is no question
+    if process == os.getpid():
+        return False
+    if os.name == "nt":
+        return True  # there signal 0 is no question
     try:
         os.kill(process, 0)
     except ProcessLookupError:

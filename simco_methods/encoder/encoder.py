@@ -151,10 +151,8 @@ class Encoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, 
         return {"batch_size": self.batch_size, "normalize": self.normalize}
 
     @property
-    def _n_features_out(
-        self,
-    ) -> int:  # of which get_feature_names_out makes encoder0, encoder1, ...
-        return self.features
+    def _n_features_out(self) -> int:
+        return self.features  # of which get_feature_names_out makes encoder0, encoder1, ...
 
     def __sklearn_is_fitted__(self) -> bool:
         return True

@@ -49,11 +49,18 @@ class EvaluationSettings(EncoderSettings):
         data = evaluated_data(OmegaConf.create(trained), given)
         sides = read_sides(data, self.test_share, self.fraction)
         held = trained.get("test_share")
-        if held is None or self.test_share in (None, held):
+        changed = [
+            f"data.{key}={given[key]}"
+            for key in ("labels", "train_images_per_class")
+            if key in given and given[key] != trained.get(key)
+        ]
+        if self.test_share not in (None, held):
+            changed.append(f"test_share={self.test_share:g}")
+        if held is None or data.get("val_path") is not None or not changed:
             return sides
         note = (
             f"the encoder's training held out data.test_share={held:g}: of the same images, "
-            f"test_share={self.test_share:g} tests on some that it was trained on"
+            f"{', '.join(changed)} tests on some that it was trained on"
         )
         return replace(sides, notes=[*sides.notes, note])
 

@@ -70,7 +70,7 @@ class Watch:
 
     def _begin(self, label: str, run: Run) -> tqdm:
         if not self._on_terminal:
-            self._say(f"{label}: started, {run.log}")
+            say(f"{label}: started, {run.log}")
         return tqdm(
             total=run.cfg.max_epochs,
             initial=run.epochs_done,
@@ -90,10 +90,7 @@ class Watch:
         self._bars.pop(label).close()
         self._ended += 1
         self._all.update()
-        self._say(f"[{self._ended}/{self._all.total}] {label}: {outcome}")
-
-    def _say(self, line: str) -> None:
-        say(line)
+        say(f"[{self._ended}/{self._all.total}] {label}: {outcome}")
 
 
 def _mark(run: Run) -> float | None:

@@ -238,9 +238,12 @@ def test_what_was_held_out_of_a_training_is_tested_on(tmp_path):
     assert (
         "held out data.test_share=0.3" in other.notes[-1] and "held out data" not in own.notes[-1]
     )
+    few = sides("data.train_images_per_class=5")
+    assert "images, data.train_images_per_class=5 tests on some that" in few.notes[-1]
     test = write_digits(tmp_path / "test", 2, first=10)
     assert len(sides(f"data.val_path={test}").test) == 6
-    assert len(sides(f"data.val_path={test}").train) == 30
+    of_others = sides(f"data.val_path={test}", "data.train_images_per_class=5")
+    assert len(of_others.train) == 15 and not of_others.notes
     with pytest.raises(ValueError, match="^there is nothing to test on: set data.val_path"):
         sides(f"data.train_path={folder}")
     with pytest.raises(ValueError, match=r"^data.test_share is no .* \(the setting test_share= is"):
