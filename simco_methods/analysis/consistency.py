@@ -102,8 +102,8 @@ def by_order(
 def draw(ages: Rows, orders: Rows) -> Figure:
     """Cosine and recognition against age; the three kinds of dictionaries as bars."""
     figure, (left, right) = panels(
-        ("age of the stored key (steps)", "cosine to today's key; share that find their own"),
-        ("keys of the dictionary", ""),
+        ("age of the stored key (steps)", "cosine; share of keys"),
+        ("keys of the dictionary", "cosine; correlation"),
     )
     x = [row["age"] for row in ages]
     left.errorbar(

@@ -103,6 +103,7 @@ def near(rows: Rows, key: str, value: float) -> list[Mapping[str, Any]]:
 def canvas(width: float, height: float) -> Figure:
     """An empty figure, in inches, that is drawn without a display."""
     figure = Figure(figsize=(width, height), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)  # inches, so that nothing is at an edge
     FigureCanvasAgg(figure)
     return figure
 

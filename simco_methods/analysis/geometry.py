@@ -63,6 +63,7 @@ def draw(representations: dict[str, tuple[Tensor, Tensor]]) -> Figure:
         for values, label in ((cosine.diagonal(), "positives"), (cosine[apart], "negatives")):
             density, _ = np.histogram(values.numpy(), bins=edges, density=True)
             panel.stairs(density, edges, fill=True, alpha=0.5, label=label)
+        panel.set_xlim(min(0.0, cosine.min().item()) - 0.05, 1.05)
         panel.legend(fontsize="small")
         spread = query.std(dim=0).sort(descending=True).values.cpu() * query.shape[1] ** 0.5
         axes[-1].plot(np.linspace(0, 1, len(spread)), spread, label=name)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from simco_methods.analysis.finding import (
@@ -15,7 +16,6 @@ from simco_methods.analysis.finding import (
     canvas,
     hardness_axis,
     log_odds,
-    panels,
     shade,
 )
 from simco_methods.analysis.samples import KEY, QUERY, Samples
@@ -50,18 +50,30 @@ def measure(hardness: Tensor, temperatures: Sequence[float]) -> list[dict[str, A
 
 
 def draw(hardness: Tensor, temperatures: Sequence[float], size: int) -> Figure:
-    """Histograms of W, a line a temperature, on an axis of its log-odds."""
-    label = f"anchor hardness W against {size} keys"
-    figure, (panel,) = panels((label, "share of anchors (%)"))
+    """Histograms of W, one below the other, on an axis of its log-odds.
+
+    Each has a scale of its own: the spreads differ by orders of magnitude. The axis ends where one
+    anchor in 200 is beyond it at the widest temperature; those are in the outermost bars.
+    """
     odds = log_odds(hardness).cpu().numpy()
-    edges = np.linspace(odds.min() - 0.1, odds.max() + 0.1, 61)
-    for number, (tau, values) in enumerate(zip(temperatures, odds, strict=True)):
-        counts, _ = np.histogram(values, bins=edges)
+    low = np.quantile(odds, 0.005, axis=1).min() - 0.1
+    high = np.quantile(odds, 0.995, axis=1).max() + 0.1
+    edges = np.linspace(low, high, 101)
+    figure = canvas(7.0, 1.0 + 0.9 * len(temperatures))
+    rows = figure.subplots(len(temperatures), 1, sharex=True, squeeze=False)[:, 0]
+    for number, (tau, values, panel) in enumerate(zip(temperatures, odds, rows, strict=True)):
+        counts, _ = np.histogram(values.clip(low, high), bins=edges)
         share = 100 * counts / counts.sum()
-        panel.stairs(share, edges, color=shade(number, len(temperatures)), label=f"{tau:g}")
-    hardness_axis(panel)
-    panel.set_ylim(bottom=0)
-    panel.legend(title="temperature", fontsize="small")
+        panel.stairs(share, edges, color=shade(number, len(temperatures)), fill=True)
+        panel.set_ylabel(f"{tau:g}", rotation=0, ha="right", va="center")
+        panel.yaxis.set_major_locator(MaxNLocator(3))
+        panel.yaxis.tick_right()
+        panel.grid(alpha=0.3)
+        panel.set_xlim(low, high)
+    hardness_axis(rows[-1])
+    rows[-1].set_xlabel(f"anchor hardness W against {size:,} keys")
+    figure.supylabel("temperature", fontsize="medium")
+    figure.suptitle("share of anchors (%)", fontsize="small", ha="right", x=0.99)
     return figure
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from simco_methods.analysis.finding import Finding
 from simco_methods.page import facts_table, image, table, text, write_page
+from simco_methods.wording import count
 
 
 def write_report(
@@ -28,8 +29,8 @@ def write_report(
     for finding, figures in findings:
         parts.append(f"<h2>{text(finding.title)}</h2><p>{text(finding.text)}</p>")
         parts += [image(figure) for figure in figures]
-        parts.append(f"<details><summary>{len(finding.rows)} rows</summary>")
+        parts.append(f"<details><summary>{count(len(finding.rows), 'row')}</summary>")
         parts.append(f"{table(finding.rows)}</details>")
     for name, reason in left_out.items():
-        parts.append(f"<h2>{text(name)}</h2><p>Not made: {text(reason)}</p>")
+        parts.append(f"<h2>{text(name.capitalize())}</h2><p>Not made: {text(reason)}</p>")
     write_page(path, f"Dictionary analyses of {facts['checkpoint']}", parts)

@@ -16,6 +16,7 @@ from simco_methods.analysis.finding import canvas, save_figure
 from simco_methods.data.decode import printable
 from simco_methods.files import write_csv
 from simco_methods.measures import accuracies, has_top5
+from simco_methods.wording import shortened
 
 _NAMED = 40  # classes whose names fit beside a figure
 _LOOK_AT = (
@@ -98,11 +99,12 @@ class Scores:
         shares = 100 * self.confusion / np.maximum(self.confusion.sum(axis=1, keepdims=True), 1)
         picture = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100, interpolation="nearest")
         figure.colorbar(picture, ax=axes, label="% of the true class", shrink=0.8)
-        axes.set_xlabel("predicted class")
-        axes.set_ylabel("true class")
+        numbers = "" if count <= _NAMED else ", from 0 as in per_class.csv"
+        axes.set_xlabel(f"predicted class{numbers}")
+        axes.set_ylabel(f"true class{numbers}")
         axes.set_title(title)
         if count <= _NAMED:
-            names = [name[:24] for name in self.classes]
+            names = [shortened(name, 24) for name in self.classes]
             axes.set_xticks(range(count), names, rotation=60, ha="right", rotation_mode="anchor")
             axes.set_yticks(range(count), names)
         if count <= _NUMBERED:

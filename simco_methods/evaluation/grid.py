@@ -16,7 +16,7 @@ from torch import Tensor
 from simco_methods.analysis.finding import canvas, save_figure, shade
 from simco_methods.evaluation.accuracy import Scores
 from simco_methods.host.votes import hits, knn_votes
-from simco_methods.measures import accuracies, has_top5
+from simco_methods.measures import accuracies, has_top5, name_of
 from simco_methods.options import STANDARD_TEMPERATURE
 from simco_methods.page import markdown_table
 from simco_methods.progress import Progress
@@ -92,7 +92,7 @@ class Grid:
         axes.set_xticks(ks, [str(k) for k in ks])
         axes.minorticks_off()
         axes.set_xlabel("k")
-        axes.set_ylabel("top-1 accuracy (%)")
+        axes.set_ylabel(f"{name_of('knn_acc1')} (%)")
         axes.set_title(title, fontsize="medium")
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")

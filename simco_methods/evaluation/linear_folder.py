@@ -17,7 +17,7 @@ from simco_methods.evaluation.linear_training import StateFile
 from simco_methods.evaluation.sides import Sides
 from simco_methods.files import rounded, whole, write_csv, write_json
 from simco_methods.machine import hardware, versions
-from simco_methods.measures import accuracies
+from simco_methods.measures import accuracies, in_percent
 
 # Settings that change where and how fast, not what.
 _ELSEWHERE = ("config", "prefix", "trusted", "device", "num_workers", "out", "size", "mean", "std")
@@ -73,7 +73,9 @@ class LinearFolder:
         """Writes all files; returns the summary."""
         path, card, settings = self.path, self.encoder.card, self.settings
         path.mkdir(parents=True, exist_ok=True)
-        title = f"{settings.mode}, {self.sides.name}: {result.scores.acc1:.2f} %"
+        kind = "finetune" if result.backbone is not None else "linear"
+        [accuracy] = in_percent({f"{kind}_acc1": result.scores.acc1})
+        title = f"{accuracy}, {self.sides.name}"
         result.scores.write(path, title)
         write_csv(path / "results.csv", result.rows)
         write_csv(path / "history.csv", result.history)

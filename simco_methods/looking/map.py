@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import colorsys
 import html
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from simco_methods.analysis.finding import canvas, save_figure
+from simco_methods.analysis.finding import canvas, colours, save_figure
 from simco_methods.data.images import UNLABELLED
 from simco_methods.files import write_csv
 from simco_methods.looking.coordinates import chosen_method, coordinates
 from simco_methods.looking.images import Shown
 from simco_methods.page import image, text
+from simco_methods.wording import shortened
 
 _NO_CLASS = "#888888"
 _ALONE = "#1f77b4"  # of all images where none has a class
-_LEGEND = 60  # classes that a figure can name
+_LEGEND = 100  # classes that a figure can name
+_LETTERS = 24  # of a class in its legend
+_MARKERS = "osD^vPX*<>"
 _DRAWN = 5000  # points that a page holds one by one
 _WIDTH, _MARGIN = 900, 12
 STYLE = """
@@ -59,7 +59,7 @@ def make_map(shown: Shown, method: str, seed: int, folder: Path) -> list[str]:
         (shown.class_of(int(np.flatnonzero(labels == label)[0])), label)
         for label in np.unique(labels)
     ]
-    colours = palette([label for _, label in groups], len(classes))
+    shades = palette([label for _, label in groups], len(classes))
     rows = [
         {"image": name, "class": shown.class_of(row), "x": f"{x:.6g}", "y": f"{y:.6g}"}
         for row, (name, (x, y)) in enumerate(zip(shown.names, places, strict=True))
@@ -67,7 +67,7 @@ def make_map(shown: Shown, method: str, seed: int, folder: Path) -> list[str]:
     if not classes:
         rows = [{key: row[key] for key in ("image", "x", "y")} for row in rows]
     write_csv(folder / "map.csv", rows)
-    save_figure(_figure(places, labels, groups, colours, said), folder / "map.png")
+    save_figure(_figure(places, labels, groups, shades, said), folder / "map.png")
     note = f"{said}{why}, seed {seed}; {shown.what}."
     if not classes:
         note += " No class is known, so all are of one colour."
@@ -76,61 +76,53 @@ def make_map(shown: Shown, method: str, seed: int, folder: Path) -> list[str]:
         return [*parts, image(folder / "map.png")]
     hint = "Point at a dot for its name" + (", choose classes below the map." if classes else ".")
     parts.append(f"<p>{hint}</p>")
-    parts.append(_drawing(places, labels, groups, colours, shown))
+    parts.append(_drawing(places, labels, groups, shades, shown))
     if classes:
-        parts += [_legend(groups, colours), _SCRIPT]
+        parts += [_legend(groups, shades), _SCRIPT]
     return parts
 
 
 def palette(labels: Sequence[int], classes: int) -> dict[int, str]:
-    """A colour for each label: as unlike as can be of up to 20 classes; of more, neighbours in the
-    numbering are unlike and three shades go round the circle of hues."""
+    """A colour for each label; grey for those without a class."""
     if not classes:
         return dict.fromkeys(labels, _ALONE)
-    found = {}
-    for label in labels:
-        if label == UNLABELLED:
-            found[label] = _NO_CLASS
-        elif classes <= 20:
-            found[label] = to_hex(colormaps["tab10" if classes <= 10 else "tab20"](int(label)))
-        else:
-            hue, value = label * 0.618034 % 1, (0.9, 0.65, 0.4)[label % 3]
-            found[label] = to_hex(colorsys.hsv_to_rgb(hue, 0.85, value))
-    return found
+    shades = colours(classes)
+    return {label: _NO_CLASS if label == UNLABELLED else shades[label] for label in labels}
 
 
 def _figure(
     places: np.ndarray,
     labels: np.ndarray,
     groups: Sequence[tuple[str | None, int]],
-    colours: dict[int, str],
+    shades: dict[int, str],
     said: str,
 ) -> Figure:
-    named = any(name is not None for name, _ in groups)
-    columns = -(-len(groups) // 20) if named and len(groups) <= _LEGEND else 0
-    figure = canvas(7 + 1.5 * columns, 6.5)
+    wide, high = np.maximum(np.ptp(places, axis=0), 1e-9)
+    ratio = float(np.clip(high / wide, 0.5, 1.5))
+    height = 7.0 * min(1.0, ratio)
+    named = [shortened(name or "no class", _LETTERS) for name, _ in groups]
+    legend = 0  # columns of it
+    if len(groups) <= _LEGEND and any(name is not None for name, _ in groups):
+        legend = -(-len(groups) // int(height / 0.2))
+    column = 0.5 + 0.06 * max(map(len, named))
+    figure = canvas(height / ratio + 0.2 + column * legend, height + 0.4)
     axes = figure.subplots()
-    size = float(np.clip(6000 / len(places), 3, 30))
-    for name, label in groups:
+    size = float(np.clip(6000 / len(places), 6, 30))
+    for number, (label_name, (_, label)) in enumerate(zip(named, groups, strict=True)):
         x, y = places[labels == label].T
-        axes.scatter(x, y, s=size, c=colours[label], label=name or "no class", linewidths=0)
+        # Colours of many classes are alike: their markers differ.
+        marker = _MARKERS[number % len(_MARKERS)] if len(groups) > 10 else "o"
+        axes.scatter(x, y, s=size, c=shades[label], label=label_name, linewidths=0, marker=marker)
     axes.set(aspect="equal", xticks=[], yticks=[])
     axes.set_title(said, fontsize=9)
-    if columns:
+    if legend:
         handles, names = axes.get_legend_handles_labels()
-        names = [name if len(name) <= 24 else f"{name[:23]}…" for name in names]
         for handle in handles:
             handle.set_sizes([30])
-        axes.legend(
-            handles,
-            names,
-            loc="upper left",
-            bbox_to_anchor=(1, 1),
-            ncols=columns,
-            fontsize=7,
-            frameon=False,
+        figure.legend(
+            handles, names, loc="outside right upper", ncols=legend, fontsize=7, frameon=False
         )
-    elif named:
+    elif len(groups) > 1:
         axes.set_xlabel(f"{len(groups)} classes, named in map.csv", fontsize=8)
     return figure
 
@@ -139,7 +131,7 @@ def _drawing(
     places: np.ndarray,
     labels: np.ndarray,
     groups: Sequence[tuple[str | None, int]],
-    colours: dict[int, str],
+    shades: dict[int, str],
     shown: Shown,
 ) -> str:
     low, high = places.min(axis=0), places.max(axis=0)
@@ -149,7 +141,7 @@ def _drawing(
     radius = float(np.clip(90 / np.sqrt(len(places)), 2.5, 7))
     lines = [f"<svg class='map' viewBox='0 0 {_WIDTH} {height:.0f}' role='img'>"]
     for name, label in groups:
-        lines.append(f"<g id='c{label}' fill='{colours[label]}' fill-opacity='.8'>")
+        lines.append(f"<g id='c{label}' fill='{shades[label]}' fill-opacity='.8'>")
         for row in np.flatnonzero(labels == label):
             x, y = spot[row]
             said = text(f"{name}: {shown.names[row]}" if name else shown.names[row])
@@ -161,9 +153,9 @@ def _drawing(
     return "\n".join([*lines, "</svg>"])
 
 
-def _legend(groups: Sequence[tuple[str | None, int]], colours: dict[int, str]) -> str:
+def _legend(groups: Sequence[tuple[str | None, int]], shades: dict[int, str]) -> str:
     entries = (
-        f"<button type='button' data-of='c{label}'><i style='background:{colours[label]}'></i>"
+        f"<button type='button' data-of='c{label}'><i style='background:{shades[label]}'></i>"
         f"{html.escape(name or 'no class')}</button>"
         for name, label in groups
     )

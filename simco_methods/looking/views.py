@@ -31,12 +31,12 @@ def make_views(shown: Shown, count: int, seed: int, folder: Path) -> list[str]:
     for row in shown.examples():
         picture = shown.images.load(row)
         tiles = [Tile(picture, [shown.names[row], "as it is"], "black")]
-        tiles.append(Tile(card.preprocessing.view(picture), ["", "evaluation"]))
+        tiles.append(Tile(card.preprocessing.view(picture), ["evaluation"]))
         if views is not None:
             for epoch in range(count):
                 made = views[epoch, row][1]
                 tiles += [
-                    Tile(views.preprocessings[number].inverse(view), ["", f"view {number + 1}"])
+                    Tile(views.preprocessings[number].inverse(view), [f"view {number + 1}"])
                     for number, view in enumerate(made)
                 ]
         sheet.append(tiles)

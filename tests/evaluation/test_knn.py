@@ -165,7 +165,11 @@ def test_what_it_writes(digits_run, result):
     assert [(m["distance"], m["k"], m["temperature"]) for m in marked] == [("cosine", 20, 0.07)]
     with open(result / "per_class.csv", encoding="utf-8") as file:
         right = sum(int(row["right"]) for row in csv.DictReader(file))
-    assert marked[0]["acc1"] == summary["standard"]["acc1"] == pytest.approx(100 * right / 360, abs=1e-4)
+    assert (
+        marked[0]["acc1"]
+        == summary["standard"]["acc1"]
+        == pytest.approx(100 * right / 360, abs=1e-4)
+    )
     assert summary["settings"]["k"] == [1, 20, 200]
 
 
