@@ -1,6 +1,6 @@
 """``simco-analyze``: what the dictionary does, measured on a checkpoint.
 
-simco-analyze runs/mocov2-digits/1a2b3c4d/checkpoints/last.ckpt
+simco-analyze runs/mocov2-digits/1a2b3c4d
 simco-analyze CKPT analysis=penalty,hardness temperatures=[0.05,0.1,1] sizes=[64,256,1024]
 simco-analyze CKPT analysis=consistency earlier=[EARLIER_CKPT,...] out=FOLDER
 """
@@ -21,7 +21,8 @@ def analyze(checkpoint: str | Path, settings: Settings) -> Path:
     """Runs the analyses that the settings ask for; returns the folder of the results.
 
     Args:
-        checkpoint: of the pack's methods or of solo-learn's, with a backbone and a projector.
+        checkpoint: of the pack's methods or of solo-learn's, with a backbone and a projector; or
+            a run's folder.
         settings: what to measure on what.
 
     Raises:
@@ -31,9 +32,12 @@ def analyze(checkpoint: str | Path, settings: Settings) -> Path:
     from simco_methods.analysis.encoder import load_checkpoint
     from simco_methods.analysis.report import write_report
     from simco_methods.analysis.samples import Samples
+    from simco_methods.checkpoints import checkpoint_in
     from simco_methods.progress import Progress
 
     checkpoint = Path(checkpoint)
+    if checkpoint.is_dir():
+        checkpoint = checkpoint_in(checkpoint)
     loaded = load_checkpoint(checkpoint, settings.config, settings.trusted)
     samples = Samples(loaded, settings)
     wanted = [settings.analysis] if isinstance(settings.analysis, str) else settings.analysis
@@ -65,7 +69,8 @@ def analyze(checkpoint: str | Path, settings: Settings) -> Path:
             continue
         findings.append((finding, finding.write(folder)))
         print(f"{name}: {folder / f'{name}.png'}", flush=True)
-    write_report(folder / "report.html", facts, findings, left_out)
+    reasons = {ANALYSES[name].TITLE: reason for name, reason in left_out.items()}
+    write_report(folder / "report.html", facts, findings, reasons)
     print(f"all of it: {folder / 'report.html'}", flush=True)
     return folder
 

@@ -4,13 +4,46 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor, nn
+
+CHECKPOINTS = "checkpoints"  # folder of a run's
+_SHOWN = 4  # names in a message
+
+
+def checkpoint_in(folder: Path) -> Path:
+    """The checkpoint that a folder is about: of a run the newest, else the only file of weights.
+
+    Raises:
+        FileNotFoundError: none, with the folders of runs that are in it.
+        ValueError: several.
+    """
+    checkpoints = folder / CHECKPOINTS
+    places = [checkpoints, folder] if checkpoints.is_dir() else [folder]
+    for place in places:
+        if (place / "last.ckpt").is_file():
+            return place / "last.ckpt"
+        for ending in ("*.ckpt", "*.safetensors", "*.pth"):
+            found = sorted(place.glob(ending))
+            if len(found) == 1:
+                return found[0]
+            if found:
+                raise ValueError(f"{place} holds several ({_names(found)}): name one of them")
+    said = f"there is no checkpoint in the folder {folder}, nor in {CHECKPOINTS}/ in it"
+    if (folder / "summary.json").is_file():
+        said += ": its run has finished, but its checkpoint was not saved or was removed"
+    elif runs := sorted(path.parent for path in folder.glob(f"*/{CHECKPOINTS}")):
+        said += f"; it holds the folders of runs ({_names(runs)}): name one of them"
+    raise FileNotFoundError(said)
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return ", ".join(path.name for path in paths[:_SHOWN]) + ", ..." * (len(paths) > _SHOWN)
 
 
 def read_file(path: Path, trusted: bool = False) -> Any:

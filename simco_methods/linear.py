@@ -84,7 +84,7 @@ def _introduction(
     trained = [card.method, card.dataset, f"{card.epochs} epochs" if card.epochs else None]
     known = ", ".join(filter(None, trained)) or "training unknown"
     steps = len(sides.train) // size
-    rates = ", ".join(f"{lr * size / 256:g}" for lr in settings.lr)
+    rates = ", ".join(f"{lr * size / 256:.3g}" for lr in settings.lr)
     decays = ", ".join(f"{decay:g}" for decay in settings.weight_decay)
     lines = [
         f"encoder: {source}: {card.backbone}, {encoder.features} features ({known})",

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from simco_methods import wording
+
 try:
     import resource
 except ImportError:  # Windows
@@ -39,7 +41,7 @@ def hardware(device: torch.device, count: int) -> str:
         return f"{count} x {torch.cuda.get_device_name(device)}"
     if device.type != "cpu":
         return f"{count} x {device.type}"
-    return f"{_processor()}, {torch.get_num_threads()} threads"
+    return f"{_processor()}, {wording.count(torch.get_num_threads(), 'thread')}"
 
 
 def _processor() -> str:

@@ -81,7 +81,8 @@ def _usage() -> str:
 
 _KEYS = """
 Keys, of many (solo_configs/README.md says what they mean):
-    data.train_path, data.val_path, data.download, data.no_labels, data.on_error
+    data.train_path, data.val_path, data.labels, data.val_labels, data.test_share
+    data.no_labels, data.on_error, data.download
     name, output_dir: the run's folder, by default runs/NAME/FINGERPRINT
     max_epochs, seed, optimizer.batch_size, optimizer.lr, backbone.name, augmentations
     method_kwargs.tau_alpha, .tau_beta, .tau, .queue_size, .symmetric: of the method

@@ -13,6 +13,7 @@ from simco_methods.analysis.samples import Samples
 from simco_methods.analysis.stored import Stored, earlier_keys, possible, queued_keys
 from simco_methods.dictionary import ORDERS
 
+TITLE = "Consistency of keys"
 MEANING = (
     "Positive-negative consistency: the cosine of stored keys to what today's encoder gives for "
     "the same views, against the keys' age."
@@ -151,4 +152,4 @@ def run(samples: Samples) -> Finding:
     orders = by_order(groups, same_views=bool(samples.settings.earlier))
     summary = {"source": "checkpoints" if samples.settings.earlier else "queue", "orders": orders}
     figures = {"": draw(ages, orders)}
-    return Finding("consistency", "Consistency of keys", TEXT, ages, figures, summary)
+    return Finding("consistency", TITLE, TEXT, ages, figures, summary)

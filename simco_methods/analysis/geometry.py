@@ -14,6 +14,7 @@ from simco_methods.analysis.samples import Samples
 from simco_methods.losses import l2_normalize
 from simco_methods.methods.monitor import effective_rank, embedding_std
 
+TITLE = "Geometry"
 MEANING = (
     "Alignment is the mean squared distance of an anchor to its positive, uniformity the log of "
     "the mean Gaussian potential of different anchors (Wang and Isola, arXiv 2005.10242; lower is "
@@ -91,4 +92,4 @@ def run(samples: Samples) -> Finding:
         {"representation": name, "anchors": len(pair[0]), **measure(*pair)}
         for name, pair in representations.items()
     ]
-    return Finding("geometry", "Geometry", TEXT, rows, {"": draw(representations)})
+    return Finding("geometry", TITLE, TEXT, rows, {"": draw(representations)})

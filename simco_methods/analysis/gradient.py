@@ -20,6 +20,7 @@ from simco_methods.analysis.finding import (
 from simco_methods.analysis.samples import Samples
 from simco_methods.losses import anchor_hardness, info_nce_loss, negative_penalty
 
+TITLE = "Gradient check"
 MEANING = (
     "-dL/dq = (W / tau)(k+ - sum_j p_j k_j), Eq. 4: the product of the scalar W and the vector in "
     "brackets, against what autograd gives for InfoNCE on the embeddings at hand, in float32 and "
@@ -114,4 +115,4 @@ def run(samples: Samples) -> Finding:
         "largest_error_float64": max(row["error_float64"] for row in rows),
     }
     figures = {"": draw(rows, components)}
-    return Finding("gradient", "Gradient check", TEXT, rows, figures, summary)
+    return Finding("gradient", TITLE, TEXT, rows, figures, summary)

@@ -20,6 +20,7 @@ from simco_methods.analysis.finding import (
 )
 from simco_methods.analysis.samples import KEY, QUERY, Samples
 
+TITLE = "Anchor hardness"
 MEANING = (
     "The scalar component W = 1 - p+ of each anchor (Eq. 5): near 1 where the negatives outweigh "
     "the positive, near 0 where the anchor has nothing left to learn. It can tell anchors apart "
@@ -98,7 +99,7 @@ def run(samples: Samples) -> Finding:
             for name, anchors in ends.items()
         },
     }
-    return Finding("hardness", "Anchor hardness", TEXT, rows, figures, summary)
+    return Finding("hardness", TITLE, TEXT, rows, figures, summary)
 
 
 def _pictures(samples: Samples, ends: dict[str, list[int]], hardness: Tensor) -> Figure:

@@ -11,6 +11,7 @@ from simco_methods.analysis.samples import Samples
 from simco_methods.analysis.sweep import Sweep
 from simco_methods.losses import penalty_entropy
 
+TITLE = "Penalty entropy"
 MEANING = (
     "How evenly the pull is shared among the anchors of a batch (r+ of Eq. 8, the scalar "
     "component), and among an anchor's negatives (the vector component). 1 is an even share, lower "
@@ -85,4 +86,4 @@ def draw(rows: Rows) -> Figure:
 def run(samples: Samples) -> Finding:
     """Of a checkpoint's anchors and dictionary."""
     rows = measure(samples.sweep.at(samples.temperatures), samples.group)
-    return Finding("penalty", "Penalty entropy", TEXT, rows, {"": draw(rows)})
+    return Finding("penalty", TITLE, TEXT, rows, {"": draw(rows)})

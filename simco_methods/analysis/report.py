@@ -23,7 +23,7 @@ def write_report(
         path: the HTML file.
         facts: what was analysed, with what, on what.
         findings: each with the PNGs of its figures, which are put into the page.
-        left_out: an analysis that could not be made to the reason.
+        left_out: the title of an analysis that could not be made to the reason.
     """
     parts = [facts_table(facts)]
     for finding, figures in findings:
@@ -31,6 +31,6 @@ def write_report(
         parts += [image(figure) for figure in figures]
         parts.append(f"<details><summary>{count(len(finding.rows), 'row')}</summary>")
         parts.append(f"{table(finding.rows)}</details>")
-    for name, reason in left_out.items():
-        parts.append(f"<h2>{text(name.capitalize())}</h2><p>Not made: {text(reason)}</p>")
+    for title, reason in left_out.items():
+        parts.append(f"<h2>{text(title)}</h2><p>Not made: {text(reason)}</p>")
     write_page(path, f"Dictionary analyses of {facts['checkpoint']}", parts)

@@ -109,6 +109,12 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def no_folder(folder: Path) -> FileNotFoundError:
+    """What to raise for a folder that is not there; of a relative one it says from where."""
+    within = "" if folder.is_absolute() else f" in {printable(Path.cwd())}"
+    return FileNotFoundError(f"there is no folder {printable(folder)}{within}")
+
+
 def folder_images(
     folder: str | Path, *, labelled: bool = True, classes: Sequence[str] | None = None
 ) -> ImageSet:
@@ -126,7 +132,7 @@ def folder_images(
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {printable(folder)}")
+        raise no_folder(folder)
     if not labelled:
         others: Counter[str] = Counter()
         paths = list(image_files(folder, others))

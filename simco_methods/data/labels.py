@@ -20,6 +20,7 @@ from simco_methods.data.folders import (
     left_out_classes,
     left_out_lines,
     listed,
+    no_folder,
 )
 from simco_methods.data.images import UNLABELLED, ImageSet
 
@@ -45,7 +46,7 @@ def label_file_near(folder: Path) -> Path | None:
     if not folder.is_dir():
         return None
     beside = [f"{folder.name.lower()}{end}" for end in (".csv", ".tsv")]
-    return _among(folder, _OWN) or _among(folder.absolute().parent, beside)
+    return _among(folder, [*_OWN, *beside]) or _among(folder.absolute().parent, beside)
 
 
 def _among(folder: Path, names: Sequence[str]) -> Path | None:
@@ -80,7 +81,7 @@ def labelled_by_file(
             no image of the folder, or a class that ``classes`` does not name.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {printable(folder)}")
+        raise no_folder(folder)
     if not file.is_file():
         raise FileNotFoundError(f"there is no label file {printable(file)}")
     others: Counter[str] = Counter()

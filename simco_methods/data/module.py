@@ -59,9 +59,11 @@ class PretrainData(pl.LightningDataModule):
         """Raises ``ValueError`` if there are too few images for ``processes`` of them."""
         size = self.cfg.optimizer.batch_size
         if len(self.train) < size * processes:
+            most = len(self.train) // processes
+            advice = f": set optimizer.batch_size={most} or less" if most else ""
             raise ValueError(
                 f"one batch needs {size * processes} images (optimizer.batch_size={size} on "
-                f"{processes} process(es)), the data has {len(self.train)}"
+                f"{processes} process(es)), the data has {len(self.train)}{advice}"
             )
         if self.val is not None and len(self.val) < processes:
             raise ValueError(

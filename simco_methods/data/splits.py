@@ -57,7 +57,8 @@ def stratified(images: ImageSet, share: float) -> ImageSet:
     if kept < len(classes) or len(images) - kept < len(classes):
         raise ValueError(
             f"a share of {share:g} of {len(images):,} images in {len(classes)} classes leaves "
-            f"{min(kept, len(images) - kept):,} on one side, fewer than classes"
+            f"{min(kept, len(images) - kept):,} on one side, fewer than classes; it needs "
+            f"{len(classes)} on each"
         )
     if counts.min() < 2:
         name = images.classes[classes[counts.argmin()]]

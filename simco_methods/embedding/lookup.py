@@ -96,7 +96,7 @@ def look_up(
             )
         tiles = [Tile(query.picture, [query.path.name, "query"], "black")]
         for rank, (path, score) in enumerate(found, 1):
-            tiles.append(Tile(_picture(folder / path), [path, f"{score:.3f}"]))
+            tiles.append(Tile(_picture(folder / path), [*Path(path).parts[-2:], f"{score:.3f}"]))
             table.append(
                 {
                     "query": printable(query.path),

@@ -12,13 +12,12 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from simco_methods.checkpoints import configuration, read_file
+from simco_methods.checkpoints import CHECKPOINTS, checkpoint_in, configuration, read_file
 from simco_methods.config.checks import as_list
 from simco_methods.encoder.card import Card
 
 # Programs, which can be run but hold no weights by their names.
 _PROGRAMS = (".onnx", ".pt2", ".torchscript")
-_CHECKPOINTS = "checkpoints"  # folder of a run's
 
 
 @dataclass
@@ -51,7 +50,7 @@ def read_source(source: Path, trusted: bool) -> Source:
         FileNotFoundError: nothing there, or a folder without a checkpoint.
         ValueError: what cannot be read, or holds no weights; a folder that holds several.
     """
-    path = _file_in(source) if source.is_dir() else source
+    path = checkpoint_in(source) if source.is_dir() else source
     if path.suffix in _PROGRAMS:
         raise ValueError(
             f"{path} is a program, whose weights cannot be taken out; name the .safetensors or "
@@ -70,26 +69,6 @@ def read_source(source: Path, trusted: bool) -> Source:
     if not isinstance(cfg, DictConfig):
         raise ValueError(f"{path.with_name('args.json')} is no configuration of a training run")
     return Source(path, state, None, _todays_keys(cfg), _facts(path, content))
-
-
-def _file_in(folder: Path) -> Path:
-    checkpoints = folder / _CHECKPOINTS
-    places = [checkpoints, folder] if checkpoints.is_dir() else [folder]
-    for place in places:
-        if (place / "last.ckpt").is_file():
-            return place / "last.ckpt"
-        for ending in ("*.ckpt", "*.safetensors", "*.pth"):
-            found = sorted(place.glob(ending))
-            if len(found) == 1:
-                return found[0]
-            if found:
-                names = ", ".join(path.name for path in found[:4]) + (", ..." * (len(found) > 4))
-                raise ValueError(f"{place} holds several ({names}): name one of them")
-    finished = (folder / "summary.json").is_file()
-    raise FileNotFoundError(
-        f"there is no checkpoint in the folder {folder}, nor in {_CHECKPOINTS}/ in it"
-        + (": its run has finished, but its checkpoint was not saved or was removed" * finished)
-    )
 
 
 def _read_safetensors(path: Path) -> Source:
@@ -168,7 +147,7 @@ def _facts(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
         facts["epochs"] = content["epoch"] + 1
     path = path.resolve()
     summary = path.parent.parent / "summary.json"
-    if path.name == "last.ckpt" and path.parent.name == _CHECKPOINTS and summary.is_file():
+    if path.name == "last.ckpt" and path.parent.name == CHECKPOINTS and summary.is_file():
         try:
             said = json.loads(summary.read_text(encoding="utf-8"))
             named = {**said.get("last_epoch", {}), **said}

@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from simco_methods.data.decode import printable
-from simco_methods.data.folders import EXTENSIONS, class_folders
+from simco_methods.data.folders import EXTENSIONS, class_folders, no_folder
 from simco_methods.data.labels import IMAGES, label_file_near, own_label_file
 from simco_methods.data.splits import is_split, split_parts
 from simco_methods.evaluation.sides import Sides, read_sides
@@ -76,7 +76,7 @@ def local_datasets(folder: Path | None) -> tuple[dict[str, LocalDataset], list[s
     others: list[str] = []
     if folder is not None:
         if not folder.is_dir():
-            raise FileNotFoundError(f"there is no folder {printable(folder)}")
+            raise no_folder(folder)
         called = folder.resolve().name  # it may be "."
         own = [*_of_torchvision(folder), *_of_class_folders(folder, called, split=True)]
         split = own and own[-1].data["dataset"] == "custom"

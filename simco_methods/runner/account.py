@@ -36,7 +36,7 @@ def introduction(run: Run) -> list[str]:
         f"  {len(data.train)} training images, {len(data.val) if data.val else 'none'} to "
         f"validate on; {run.hardware}",
         f"  effective batch {batch * accumulated} ({size} x {run.world_size} process(es) x "
-        f"{accumulated} accumulated), learning rate {model.lr:g}{negatives}",
+        f"{accumulated} accumulated), learning rate {model.lr:.3g}{negatives}",
         f"  {data.loader}",
         f"  folder {run.folder.path}",
     ]

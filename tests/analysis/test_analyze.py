@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -52,6 +53,7 @@ def test_all_of_it_is_written(leaf, made, runs, tmp_path, capsys):
     said = capsys.readouterr().out
     left_out = "consistency needs stored keys" in said
     assert left_out == ("consistency" not in made) == ("Not made" in page)
+    assert "<h2>Consistency of keys</h2>" in page
     if leaf == "digits/mocov2":
         assert "3 batches of 32" in said and "keys of the momentum encoder" in said
 
@@ -60,6 +62,16 @@ def test_by_default_beside_the_checkpoint(runs):
     folder = analyze(runs("digits/simco") / "last.ckpt", [*SMALL, "analysis=geometry"])
     assert folder == runs("digits/simco") / "last-analysis"
     assert {f.name for f in folder.iterdir()} >= {"geometry.csv", "geometry.png", "report.html"}
+
+
+def test_a_run_s_folder_is_its_checkpoint(runs, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    shutil.copy(runs("digits/simco") / "last.ckpt", run / "checkpoints")
+    folder = analyze(run, [*SMALL, "analysis=geometry"])
+    assert folder == run / "checkpoints" / "last-analysis" and (folder / "report.html").is_file()
+    with pytest.raises(FileNotFoundError, match="it holds the folders of runs .run.: name one"):
+        analyze(tmp_path, SMALL)
 
 
 def test_neither_batches_nor_workers_nor_the_other_analyses_change_it(runs, tmp_path):

@@ -223,3 +223,13 @@ def test_a_digest_of_arrays_is_of_every_pixel():
     assert ImageSet(pixels.reshape(5000, 3, 2, 3), images.labels, images.classes).digest() != digest
     pixels[4999, 1, 2, 2] = 1
     assert images.digest() != digest
+
+
+def test_a_relative_folder_that_is_not_there_says_from_where(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        folder_images("photos/train")
+    assert str(caught.value) == f"there is no folder photos/train in {tmp_path}"
+    with pytest.raises(FileNotFoundError) as caught:
+        folder_images(tmp_path / "photos")
+    assert str(caught.value) == f"there is no folder {tmp_path}/photos"

@@ -248,7 +248,7 @@ def test_headers_are_read_only_as_far_as_needed(monkeypatch):
 def test_too_few_images_for_a_batch_are_an_error():
     data = module(images(10))
     data.check_size(1)
-    with pytest.raises(ValueError, match="one batch needs 16 images.*on 2 process.*has 10"):
+    with pytest.raises(ValueError, match="16 images.*on 2 process.*has 10: set .*=5 or less"):
         data.check_size(2)
     sampler = EpochSampler(33, 8, seed=0, rank=1, world_size=2)
     assert len(sampler) == len(list(sampler)) == 16

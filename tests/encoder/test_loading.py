@@ -272,6 +272,10 @@ class TestRefused:
     def test_folders(self, net, tmp_path):
         with pytest.raises(FileNotFoundError, match="there is no checkpoint in the folder"):
             load_encoder(tmp_path)
+        for name in ("1a2b3c4d", "5e6f7a8b"):
+            (tmp_path / "simco" / name / "checkpoints").mkdir(parents=True)
+        with pytest.raises(FileNotFoundError, match="folders of runs .1a2b3c4d, 5e6f7a8b.: name"):
+            load_encoder(tmp_path / "simco")
         for name in ("epoch=1.ckpt", "epoch=2.ckpt"):
             saved({"state_dict": net.state_dict()}, tmp_path / name)
         with pytest.raises(ValueError, match="holds several .epoch=1.ckpt, epoch=2.ckpt."):

@@ -90,6 +90,8 @@ def test_sets_whose_labels_are_in_files_are_found(tmp_path):
     tiny_imagenet(tmp_path / "tiny")
     fill(tmp_path, *(f"signs/Train/{name}/0.png" for name in "ab"), "signs/Test/0.png")
     (tmp_path / "signs/Test.csv").write_text("ClassId,Path\na,Test/0.png\n")
+    fill(tmp_path, *(f"within/Train/{name}/0.png" for name in "ab"), "within/Test/0.png")
+    (tmp_path / "within/Test/Test.csv").write_text("Filename;Width;ClassId\n0.png;9;b\n")
     fill(tmp_path, "flat/0.png", "flat/1.png")
     (tmp_path / "flat/labels.csv").write_text("0.png,a\n1.png,b\n")
     # Without a file: nothing to test on, and nothing at all.
@@ -110,16 +112,22 @@ def test_sets_whose_labels_are_in_files_are_found(tmp_path):
             "val_labels": "signs/Test.csv",
             "split": True,
         },
+        "within": {
+            "train_path": "within/Train",
+            "val_path": "within/Test",
+            "val_labels": "within/Test/Test.csv",
+            "split": True,
+        },
         "flat": {"train_path": "flat", "split": False},
         "untold": {"train_path": "untold/TRAIN", "split": False},
     }
     assert others == ["images"]
     counts = {
         name: [len(side.labels) for side in (sides.train, sides.test)]
-        for name in ("tiny", "signs")
+        for name in ("tiny", "signs", "within")
         for sides in [found[name].sides(0.2, None)]
     }
-    assert counts == {"tiny": [4, 2], "signs": [2, 1]}
+    assert counts == {"tiny": [4, 2], "signs": [2, 1], "within": [2, 1]}
 
 
 def test_names_are_unlike(tmp_path):
